@@ -209,7 +209,9 @@ class QuadraticProblem:
             true = r + shift
             pull = share * true
             g = -np.asarray(C.T @ pull) + mean * float(pull.sum())
-            if quadratic_gap(penalty, pull @ true, pull @ self.y, w, g) <= target:
+            # Not by BLAS, whose woken threads take time from ours for a while.
+            square, cross = (np.einsum("i,i", pull, x) for x in (true, self.y))
+            if quadratic_gap(penalty, square, cross, w, g) <= target:
                 return True
         held.form_gram()
         return True

@@ -123,8 +123,7 @@ def covariance_about(X: Any, point: Array) -> tuple[Spread, Array]:
             total += ones[: len(rows)] @ some
         return square, total
 
-    # Smaller groups if there are few rows, so that no thread waits for another.
-    group = min(GROUP, max(1, n // (8 * RUN)))
-    square, total = add_up(over_blocks(look, n, RUN * group))
+    # In this thread: BLAS has its own, and after a fit they are awake.
+    square, total = add_up(over_blocks(look, n, RUN * GROUP, alone=True))
     square /= n
     return Spread(square, np.diag(square).copy(), True, share), total / n

@@ -36,7 +36,7 @@ from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
 #: Cells of X, and of the distances, that are looked at together.
-CELLS = 1 << 18
+CELLS = 1 << 19
 #: Sizes of entries whose squares stay in range, in double and in single precision.
 WIDEST = 1e90, 1e9
 #: Sparse rows whose mean is so much larger than their scatter are centred.
@@ -162,6 +162,8 @@ def _look(
             chosen[part] = labels[part]
         mine = chosen[part]
         for dtype in steps:
+            if not len(doubt):
+                break
             some = block if len(doubt) == len(x2) else block[doubt]
             scores, at = _scores(some, factor, dtype), np.arange(len(doubt))
             own = scores[mine[doubt], at].astype(np.float64)
@@ -170,7 +172,9 @@ def _look(
             unit, least = gamma(d + 8, float(kind.eps) / 2), 1e8 * float(kind.tiny)
             error = 2 * unit * (x2[doubt] + 2 * norms.max()) + least
             doubt = doubt[~(own + error <= scores.min(axis=0))]
-        wrong, unsure = _compare(X[part], doubt, mine, centers, tie)
+        wrong, unsure = 0, 0
+        if len(doubt):
+            wrong, unsure = _compare(X[part], doubt, mine, centers, tie)
         ends = np.arange(len(mine) + 1)
         hot = sparse.csc_matrix((s[part], mine, ends), shape=(k, len(mine)))
         return data.dense(hot @ block), wrong, unsure

@@ -219,7 +219,8 @@ def _walk(p: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Walk:
     sums = np.vstack([sums, lift * steps.sum(axis=0)])
     shown = scores[:, :-1] + lift * w[-1]
     start = np.zeros_like(w) if p.start is None else p.start * unit
-    reach = (p.parts.T @ lengths + _norms(start)) * (1 - gamma(n + 8))
+    reach = np.einsum("ij,i->j", p.parts, lengths)  # without waking BLAS's threads
+    reach = (reach + _norms(start)) * (1 - gamma(n + 8))
     error = gamma(16 + min(n, size) + n // size + d)
     sizes = (lengths, np.maximum(reach, TINY), error)  # no update reaches nowhere
     return Walk(w, start, shown, sums, *sizes, scores[:, -1], unit)
@@ -307,7 +308,7 @@ def error_claim(y: Array, scores: Array) -> Claim:
 
 
 def _growth(p: Problems, walk: Walk, slack: float) -> Claim:
-    room = (p.eta * p.parts).T @ np.square(walk.lengths)
+    room = np.einsum("ij,i->j", p.eta * p.parts, np.square(walk.lengths))
     rounding = gamma(len(p.y) + 4 * len(p.w) + 32)
     return growth_claim(walk.sizes**2, room, rounding, slack, "x")
 

@@ -25,6 +25,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from certus.objectives import terms as t
 from certus.typing import Array
+from certus.verify.kernel.spaces import TINY, UNIT
 
 Both = tuple[Array, Array]
 
@@ -65,11 +66,13 @@ def kl(q: Array, p: Array, log_p: Array) -> Both:
     gap = q - p
     off, some = np.abs(gap), q > 0
     near = off < p / 2
-    # Logarithms of all rows take less time than to pick some.
-    ratio = np.where(near, np.log1p(gap / p), np.log(q) - log_p)
+    # Logarithms of all rows take less time than to pick some, but for those at a pole.
+    far = np.log(np.maximum(q, TINY)) - log_p
+    ratio = np.where(near, np.log1p(np.maximum(gap, p / -2) / p), far)
     size = np.where(some & ~near, q * (1 + np.abs(ratio) + np.abs(log_p)), 0.0)
     out = np.where(some, q * ratio, 0.0) - gap
-    return np.maximum(out, 0.0), 16 * (off + size)
+    # A q below TINY is off by less than TINY, as −x·log x < 1.
+    return np.maximum(out, 0.0), 16 * (off + size + TINY / UNIT)
 
 
 def one_hot(y: Array, n_classes: int) -> Array:
@@ -116,7 +119,7 @@ def weighted_quantile(y: Array, s: Array, q: float) -> float:
 
 
 def _mean(y: Array, s: Array) -> float:
-    return float((s / s.sum()) @ y)
+    return float(np.einsum("i,i", s / s.sum(), y))
 
 
 def stationary(
@@ -126,7 +129,8 @@ def stationary(
     slope, share = LOSSES[type(term)].slope, s / s.sum()
 
     def total(b: float) -> float:
-        return float(share @ slope(term, y, np.full(len(y), b))) + pull(b)
+        each = slope(term, y, np.full(len(y), b))
+        return float(np.einsum("i,i", share, each)) + pull(b)
 
     reach = 4 * float(np.abs(y).max())
     if not total(-reach) < 0 < total(reach):

@@ -89,7 +89,7 @@ def _positive_excess(p: t.NonNegative, w: Array, v: Array, error: Array) -> Exce
 
 
 def _positive_value(p: t.NonNegative, w: Array) -> float:
-    found = float(p.l1 * w.sum() + p.l2 * np.vdot(w, w) / 2)
+    found = float(p.l1 * w.sum() + p.l2 * np.square(w).sum() / 2)
     return np.inf if (w < 0).any() else found
 
 
@@ -144,7 +144,7 @@ def _group_excess(
 
 
 def _group_value(l1: float, l2: float, groups: Array, w: Array) -> float:
-    return float(l1 * _norms(groups, w).sum() + l2 * np.vdot(w, w) / 2)
+    return float(l1 * _norms(groups, w).sum() + l2 * np.square(w).sum() / 2)
 
 
 def _group_reach(l1: float, l2: float, groups: Array, v: Array, error: Array) -> float:
@@ -168,7 +168,7 @@ def _elastic(l1: Callable[..., Any], l2: Callable[..., float]) -> dict[str, Any]
     """The functions of l₁‖w‖₁ + ½l₂‖w‖², with levels read off the term."""
     return {
         "value": lambda p, w: float(
-            (l1(p, w) * np.abs(w)).sum() + l2(p) * np.vdot(w, w) / 2
+            (l1(p, w) * np.abs(w)).sum() + l2(p) * np.square(w).sum() / 2
         ),
         "excess": lambda p, w, v, e: _elastic_excess(l1(p, w), l2(p), w, v, e),
         "reach": lambda p, v, e: 1.0 if l2(p) > 0 else _ratio(l1(p, v), np.abs(v) + e),

@@ -194,7 +194,8 @@ class Space:
             return np.concatenate(V), np.concatenate(squares)
 
         V, squares = np.zeros((B.shape[1], len(inner))).T, np.zeros(len(inner) * norms)
-        for found in self.each(work, self.n, self.step):
+        # In this thread: BLAS has its own, and after a fit they are awake.
+        for found in one_by_one(work, self.n, self.step):
             V += found[0]
             squares += found[1]
         if norms:
@@ -296,7 +297,7 @@ class Space:
             used, A = np.flatnonzero(size[: self.width].any(axis=1)), self.sparse
             A = A[:, used] if A.format == "csc" and 4 * len(used) < self.width else A
             inner += int(_counts(A, 1).max())
-        reach = self.norms @ size
+        reach = np.einsum("i,ij", self.norms, size)
         if self.rough and self.sparse is not None:
             most = inner * float(self.norms.max(initial=0.0))
             reach = np.minimum(reach, most * size.max(axis=0, initial=0.0))
