@@ -1,0 +1,1 @@
+"""Language models and tokenisers that count their bytes."""

@@ -1,0 +1,561 @@
+"""Compiled loops of byte-level BPE: split texts, number pieces, learn and apply merges.
+
+A text is cut into pieces (a word with the space before it, a run of digits, of signs, of
+white space); merges stay inside of a piece. Learning works on distinct pieces, so that
+its cost does not grow with the corpus: tokens of a piece form a linked list, each pair of
+neighbours knows where it occurs, and a heap holds the pairs by how often they do.
+Encoding looks whole pieces up in a table of those seen before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from certus._core.cache import kernel
+
+#: Kinds of characters, as the splitting rule knows them.
+OTHER, LETTER, NUMBER, SPACE = 0, 1, 2, 3
+_START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_TURN, _ODD = np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
+#: Pieces longer than this are merged with a heap.
+LONG = 96
+
+
+@register_jitable
+def _kind_at(data: Any, i: int, n: int, kinds: Any) -> tuple[int, int]:
+    """Kind and bytes of the character at i; a byte that is no UTF-8 stands alone."""
+    b = np.int64(data[i])
+    if b < 0x80:
+        return kinds[b], 1
+    if 0xC2 <= b < 0xE0 and i + 1 < n and data[i + 1] >> 6 == 2:
+        return kinds[(b & 31) << 6 | data[i + 1] & 63], 2
+    if b < 0xE0 or i + 2 >= n or data[i + 1] >> 6 != 2 or data[i + 2] >> 6 != 2:
+        return OTHER, 1
+    code = (np.int64(data[i + 1]) & 63) << 6 | np.int64(data[i + 2]) & 63
+    if b < 0xF0:
+        code |= (b & 15) << 12
+        fine = code >= 0x800 and not 0xD800 <= code < 0xE000
+        return (kinds[code], 3) if fine else (OTHER, 1)
+    if b < 0xF5 and i + 3 < n and data[i + 3] >> 6 == 2:
+        code = (b & 7) << 18 | code << 6 | np.int64(data[i + 3]) & 63
+        if 0x10000 <= code < 0x110000:
+            return kinds[code], 4
+    return OTHER, 1
+
+
+@register_jitable
+def _end_of_piece(data: Any, i: int, n: int, kinds: Any) -> int:
+    """Where the piece that begins at i ends: GPT-2's rule.
+
+    's 't 'm 'd 're 've 'll; a run of letters, digits or signs with a space before it;
+    white space, whose last character is left to what follows.
+    """
+    if data[i] == 39 and i + 1 < n:
+        a = data[i + 1]
+        if a == 115 or a == 116 or a == 109 or a == 100:
+            return i + 2
+        b = data[i + 2] if i + 2 < n else np.uint8(0)
+        if (a == 114 or a == 118) and b == 101 or a == 108 and b == 108:
+            return i + 3
+    kind, width = _kind_at(data, i, n, kinds)
+    at = i
+    if data[i] == 32 and i + 1 < n:
+        follows, wide = _kind_at(data, i + 1, n, kinds)
+        if follows != SPACE:
+            kind, width, at = follows, wide, i + 1
+    if kind != SPACE:
+        while True:
+            at += width
+            if at >= n:
+                return at
+            follows, width = _kind_at(data, at, n, kinds)
+            if follows != kind:
+                return at
+    last = at
+    at += width
+    while at < n:
+        follows, width = _kind_at(data, at, n, kinds)
+        if follows != SPACE:
+            return at if last == i else last
+        last = at
+        at += width
+    return at
+
+
+@register_jitable
+def _hash(data: Any, i: int, j: int) -> Any:
+    h = _START
+    for t in range(i, j):
+        h = (h ^ np.uint64(data[t])) * _PRIME
+    return (h ^ h >> _TURN) * _ODD
+
+
+@register_jitable
+def _same(data: Any, i: int, j: int, store: Any, start: int, end: int) -> bool:
+    if j - i != end - start:
+        return False
+    for t in range(j - i):
+        if data[i + t] != store[start + t]:
+            return False
+    return True
+
+
+@kernel
+def count_pieces(
+    data: Any,
+    begin: int,
+    kinds: Any,
+    table: Any,
+    hashes: Any,
+    offsets: Any,
+    store: Any,
+    counts: Any,
+    found: Any,
+) -> int:
+    """Count the pieces from ``begin`` on; stops early where the arrays are full.
+
+    ``found`` holds the number of distinct pieces; piece p is
+    ``store[offsets[p]:offsets[p + 1]]``.
+    """
+    n, mask = len(data), len(table) - 1
+    p, i = found[0], begin
+    while i < n:
+        j = _end_of_piece(data, i, n, kinds)
+        h = _hash(data, i, j)
+        at = np.int64(h & np.uint64(mask))
+        while True:
+            known = table[at] - 1
+            if known < 0:
+                full = 2 * p > mask or p == len(counts)
+                if full or offsets[p] + j - i > len(store):
+                    found[0] = p
+                    return i
+                table[at] = p + 1
+                hashes[p] = h
+                store[offsets[p] : offsets[p] + j - i] = data[i:j]
+                offsets[p + 1] = offsets[p] + j - i
+                counts[p] = 1
+                p += 1
+                break
+            if hashes[known] == h and _same(
+                data, i, j, store, offsets[known], offsets[known + 1]
+            ):
+                counts[known] += 1
+                break
+            at = (at + 1) & mask
+        i = j
+    found[0] = p
+    return n
+
+
+@kernel
+def fill_table(hashes: Any, n: int, table: Any) -> None:
+    """Put n pieces into an empty, larger table."""
+    mask = len(table) - 1
+    for p in range(n):
+        at = np.int64(hashes[p] & np.uint64(mask))
+        while table[at] != 0:
+            at = (at + 1) & mask
+        table[at] = p + 1
+
+
+# ---- pairs of tokens ----
+
+
+@register_jitable
+def _spread(key: Any) -> Any:
+    key = (key ^ key >> _TURN) * _ODD
+    return key ^ key >> _TURN
+
+
+@register_jitable
+def _place(keys: Any, key: Any) -> int:
+    """Where a pair stands in the table, or the free place where it would."""
+    mask = len(keys) - 1
+    at = np.int64(_spread(key) & np.uint64(mask))
+    while keys[at] != 0 and keys[at] != key:
+        at = (at + 1) & mask
+    return at
+
+
+@register_jitable
+def _key(a: int, b: int) -> Any:
+    """A number for a pair of tokens, never 0."""
+    return (np.uint64(a) << np.uint64(32) | np.uint64(b)) + np.uint64(1)
+
+
+@kernel
+def pair_table(left: Any, right: Any, made: Any, keys: Any, ranks: Any, new: Any) -> None:
+    """Fill a hash table with merges; the earlier of two for the same pair counts."""
+    for r in range(len(left)):
+        at = _place(keys, _key(left[r], right[r]))
+        if keys[at] == 0:
+            keys[at] = _key(left[r], right[r])
+            ranks[at] = r
+            new[at] = made[r]
+
+
+# ---- learning ----
+
+
+@register_jitable
+def _before(counts: Any, pairs: Any, a: Any, b: Any, i: int, j: int) -> bool:
+    """Whether entry i of the heap is merged before j: more frequent, smaller tokens."""
+    if counts[i] != counts[j]:
+        return counts[i] > counts[j]
+    p, q = pairs[i], pairs[j]
+    return a[p] < a[q] or a[p] == a[q] and b[p] < b[q]
+
+
+@register_jitable
+def _swap(counts: Any, pairs: Any, i: int, j: int) -> None:
+    counts[i], counts[j] = counts[j], counts[i]
+    pairs[i], pairs[j] = pairs[j], pairs[i]
+
+
+@register_jitable
+def _sink(counts: Any, pairs: Any, size: int, i: int, a: Any, b: Any) -> None:
+    while 2 * i + 1 < size:
+        c = 2 * i + 1
+        if c + 1 < size and _before(counts, pairs, a, b, c + 1, c):
+            c += 1
+        if not _before(counts, pairs, a, b, c, i):
+            return
+        _swap(counts, pairs, i, c)
+        i = c
+
+
+@register_jitable
+def _rise(counts: Any, pairs: Any, i: int, a: Any, b: Any) -> None:
+    while i > 0 and _before(counts, pairs, a, b, i, (i - 1) // 2):
+        _swap(counts, pairs, i, (i - 1) // 2)
+        i = (i - 1) // 2
+
+
+@register_jitable
+def _pair_of(
+    x: int, y: int, keys: Any, index: Any, a: Any, b: Any, first: Any, n: int
+) -> tuple[int, int]:
+    """The number of a pair, a new one if need be; and how many pairs there are."""
+    key = _key(x, y)
+    at = _place(keys, key)
+    if keys[at] == 0:
+        keys[at], index[at] = key, n
+        a[n], b[n], first[n] = x, y, -1
+        n += 1
+    return index[at], n
+
+
+@register_jitable
+def _note(p: int, i: int, places: Any, after: Any, first: Any, last: Any, n: int) -> int:
+    """Add place i to those of pair p."""
+    places[n], after[n] = i, -1
+    if first[p] < 0:
+        first[p] = n
+    else:
+        after[last[p]] = n
+    last[p] = n
+    return n + 1
+
+
+@register_jitable
+def _token_of(store: Any, i: int, j: int, starts: Any, ends: Any, table: Any, n: int) -> int:
+    """The token with the bytes from i to j; n, after entering it, if there is none."""
+    mask = len(table) - 1
+    at = np.int64(_hash(store, i, j) & np.uint64(mask))
+    while table[at] != 0:
+        known = table[at] - 1
+        if _same(store, i, j, store, starts[known], ends[known]):
+            return known
+        at = (at + 1) & mask
+    table[at], starts[n], ends[n] = n + 1, i, j
+    return n
+
+
+@kernel
+def learn_merges(
+    offsets: Any, store: Any, counts: Any, n_wanted: int, least: int, merges: Any
+) -> int:
+    """Merge the most frequent pair again and again; returns how often.
+
+    Row r of ``merges`` gets left, right and the token made: a new one, or the one that
+    has these bytes already. Every pair has a list of the places it was seen at; a place
+    counts while its tokens still stand there. An entry of the heap holds the count it
+    was entered with; counts that fell since are entered anew when they come up.
+    """
+    total = offsets[-1]
+    tokens = store[:total].astype(np.int32)
+    ahead = np.empty(total, np.int64)
+    behind = np.empty(total, np.int64)
+    weight = np.empty(total, np.int64)
+    for w in range(len(counts)):
+        for i in range(offsets[w], offsets[w + 1]):
+            ahead[i] = i + 1 if i + 1 < offsets[w + 1] else -1
+            behind[i] = i - 1 if i > offsets[w] else -1
+            weight[i] = counts[w]
+    # A merge takes one token away and makes at most two pairs: 3·total in all.
+    most = 3 * total + 1
+    places, after = np.empty(most, np.int64), np.empty(most, np.int64)
+    room = 1024
+    while room < 2 * most:
+        room *= 2
+    keys, index = np.zeros(room, np.uint64), np.empty(room, np.int64)
+    a, b = np.empty(most, np.int32), np.empty(most, np.int32)
+    often, touched = np.zeros(most, np.int64), np.full(most, -1, np.int64)
+    first, last = np.empty(most, np.int64), np.empty(most, np.int64)
+    heap_counts, heap_pairs = np.empty(2 * most, np.int64), np.empty(2 * most, np.int64)
+    fresh = np.empty(2 * total + 1, np.int64)
+    # Bytes of the tokens, as stretches of the store; single bytes are not looked up.
+    starts = np.zeros(256 + n_wanted, np.int64)
+    ends = np.zeros(256 + n_wanted, np.int64)
+    ends[:256] = 1
+    room = 1024
+    while room < 4 * n_wanted:
+        room *= 2
+    table = np.zeros(room, np.int64)
+
+    n_pairs = n_places = 0
+    for i in range(total):
+        if ahead[i] >= 0:
+            p, n_pairs = _pair_of(
+                tokens[i], tokens[i + 1], keys, index, a, b, first, n_pairs
+            )
+            often[p] += weight[i]
+            n_places = _note(p, i, places, after, first, last, n_places)
+    size = n_pairs
+    for p in range(size):
+        heap_counts[p], heap_pairs[p] = often[p], p
+    for i in range(size // 2, -1, -1):
+        _sink(heap_counts, heap_pairs, size, i, a, b)
+
+    done, n_tokens = 0, 256
+    while n_tokens < 256 + n_wanted and done < len(merges) and size > 0:
+        best, count = heap_pairs[0], heap_counts[0]
+        if count != often[best]:  # fewer than when it was entered, or entered again
+            if count > often[best] > 0:
+                heap_counts[0] = often[best]
+            else:
+                size -= 1
+                heap_counts[0], heap_pairs[0] = heap_counts[size], heap_pairs[size]
+            _sink(heap_counts, heap_pairs, size, 0, a, b)
+            continue
+        if count < least:
+            break
+        size -= 1
+        heap_counts[0], heap_pairs[0] = heap_counts[size], heap_pairs[size]
+        _sink(heap_counts, heap_pairs, size, 0, a, b)
+        x, y, c, n_fresh, at = a[best], b[best], -1, 0, first[best]
+        while at >= 0:
+            i = places[at]
+            at = after[at]
+            j = ahead[i] if tokens[i] == x else -1
+            if j < 0 or tokens[j] != y:
+                continue
+            w, left, right = weight[i], behind[i], ahead[j]
+            if c < 0:
+                end = j + ends[y] - starts[y]
+                c = _token_of(store, i, end, starts, ends, table, n_tokens)
+                n_tokens += c == n_tokens
+            if left >= 0:
+                p, n_pairs = _pair_of(
+                    tokens[left], x, keys, index, a, b, first, n_pairs
+                )
+                often[p] -= w
+            if right >= 0:
+                p, n_pairs = _pair_of(
+                    y, tokens[right], keys, index, a, b, first, n_pairs
+                )
+                often[p] -= w
+                behind[right] = i
+            tokens[i], tokens[j], ahead[i] = c, -1, right
+            for side in range(2):
+                s = left if side == 0 else i
+                t = i if side == 0 else right
+                if s >= 0 and t >= 0:
+                    p, n_pairs = _pair_of(
+                        tokens[s], tokens[t], keys, index, a, b, first, n_pairs
+                    )
+                    often[p] += w
+                    n_places = _note(p, s, places, after, first, last, n_places)
+                    if touched[p] != done:
+                        touched[p] = done
+                        fresh[n_fresh] = p
+                        n_fresh += 1
+        often[best] = 0
+        merges[done, 0], merges[done, 1], merges[done, 2] = x, y, c
+        done += 1
+        for t in range(n_fresh):
+            p = fresh[t]
+            if often[p] > 0:
+                heap_counts[size], heap_pairs[size] = often[p], p
+                size += 1
+                _rise(heap_counts, heap_pairs, size - 1, a, b)
+    return done
+
+
+# ---- encoding ----
+
+
+@register_jitable
+def _merge_short(
+    ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any, rank: Any, made: Any
+) -> int:
+    """Apply the merges, lowest rank first, to n tokens from ``begin``; how many stay."""
+    none = np.int32(2147483647)
+    for t in range(n - 1):
+        at = _place(keys, _key(ids[begin + t], ids[begin + t + 1]))
+        rank[t] = ranks[at] if keys[at] != 0 else none
+        made[t] = new[at]
+    while n > 1:
+        best = 0
+        for t in range(1, n - 1):
+            if rank[t] < rank[best]:
+                best = t
+        if rank[best] == none:
+            return n
+        ids[begin + best] = made[best]
+        for t in range(best + 1, n - 1):
+            ids[begin + t] = ids[begin + t + 1]
+            rank[t - 1] = rank[t]
+            made[t - 1] = made[t]
+        n -= 1
+        for t in range(max(best - 1, 0), min(best + 1, n - 1)):
+            at = _place(keys, _key(ids[begin + t], ids[begin + t + 1]))
+            rank[t] = ranks[at] if keys[at] != 0 else none
+            made[t] = new[at]
+    return n
+
+
+@register_jitable
+def _enter(heap: Any, size: int, value: Any) -> int:
+    heap[size] = value
+    i = size
+    while i > 0 and heap[i] < heap[(i - 1) // 2]:
+        heap[i], heap[(i - 1) // 2] = heap[(i - 1) // 2], heap[i]
+        i = (i - 1) // 2
+    return size + 1
+
+
+@register_jitable
+def _take(heap: Any, size: int) -> Any:
+    top = heap[0]
+    heap[0] = heap[size - 1]
+    i = 0
+    while 2 * i + 1 < size - 1:
+        c = 2 * i + 1
+        if c + 1 < size - 1 and heap[c + 1] < heap[c]:
+            c += 1
+        if heap[i] <= heap[c]:
+            break
+        heap[i], heap[c] = heap[c], heap[i]
+        i = c
+    return top
+
+
+@register_jitable
+def _merge_long(ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any) -> int:
+    """As :func:`_merge_short` in n log n steps: a heap of (rank, place), lists of tokens."""
+    ahead = np.arange(1, n + 1)
+    behind = np.arange(-1, n - 1)
+    heap = np.empty(3 * n, np.int64)  # rank · 2³² + place
+    size = 0
+    for t in range(n - 1):
+        at = _place(keys, _key(ids[begin + t], ids[begin + t + 1]))
+        if keys[at] != 0:
+            size = _enter(heap, size, np.int64(ranks[at]) << 32 | t)
+    while size > 0:
+        top = _take(heap, size)
+        size -= 1
+        t = top & 0xFFFFFFFF
+        u = ahead[t] if ids[begin + t] >= 0 else n
+        if u >= n:
+            continue
+        at = _place(keys, _key(ids[begin + t], ids[begin + u]))
+        if keys[at] == 0 or ranks[at] != top >> 32:
+            continue
+        ids[begin + t], ids[begin + u] = new[at], -1
+        ahead[t] = ahead[u]
+        if ahead[t] < n:
+            behind[ahead[t]] = t
+        for s in (behind[t], t):
+            if s >= 0 and ahead[s] < n:
+                at = _place(keys, _key(ids[begin + s], ids[begin + ahead[s]]))
+                if keys[at] != 0:
+                    size = _enter(heap, size, np.int64(ranks[at]) << 32 | s)
+    kept = 0
+    for t in range(n):
+        if ids[begin + t] >= 0:
+            ids[begin + kept] = ids[begin + t]
+            kept += 1
+    return kept
+
+
+@kernel
+def encode_pieces(
+    data: Any,
+    kinds: Any,
+    singles: Any,
+    keys: Any,
+    ranks: Any,
+    new: Any,
+    table: Any,
+    hashes: Any,
+    starts: Any,
+    ends: Any,
+    firsts: Any,
+    sizes: Any,
+    out: Any,
+) -> int:
+    """Tokens of a text; how many. ``singles`` are the tokens of the 256 bytes.
+
+    Pieces met before are copied from where they were written: ``table`` finds the
+    number of a piece, its bytes are ``data[starts:ends]``, its tokens
+    ``out[firsts:firsts + sizes]``.
+    """
+    n, mask, most = len(data), len(table) - 1, len(hashes)
+    rank, made = np.empty(LONG, np.int32), np.empty(LONG, np.int32)
+    known = w = i = 0
+    while i < n:
+        j = _end_of_piece(data, i, n, kinds)
+        h = _hash(data, i, j)
+        at = np.int64(h & np.uint64(mask))
+        p = table[at] - 1
+        while p >= 0 and not (
+            hashes[p] == h and _same(data, i, j, data, starts[p], ends[p])
+        ):
+            at = (at + 1) & mask
+            p = table[at] - 1
+        if p >= 0:
+            begin = firsts[p]
+            for t in range(sizes[p]):
+                out[w + t] = out[begin + t]
+            w += sizes[p]
+            i = j
+            continue
+        for t in range(i, j):
+            out[w + t - i] = singles[data[t]]
+        if j - i <= LONG:
+            size = _merge_short(out, w, j - i, keys, ranks, new, rank, made)
+        else:
+            size = _merge_long(out, w, j - i, keys, ranks, new)
+        if known < most:
+            table[at], hashes[known], starts[known], ends[known] = known + 1, h, i, j
+            firsts[known], sizes[known] = w, size
+            known += 1
+        w += size
+        i = j
+    return w
+
+
+@kernel
+def join_tokens(ids: Any, offsets: Any, store: Any, out: Any) -> int:
+    """Write the bytes of the tokens behind each other; how many."""
+    w = 0
+    for t in ids:
+        for i in range(offsets[t], offsets[t + 1]):
+            out[w] = store[i]
+            w += 1
+    return w
