@@ -1,1 +1,9 @@
 """Language models and tokenisers that count their bytes."""
+
+from __future__ import annotations
+
+from certus.lazy import exports
+
+#: The module of each public name that is not an estimator.
+_WHERE = {"BPETokenizer": "tokenizers", "ByteTokenizer": "tokenizers"}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

@@ -58,7 +58,7 @@ def _end_of_piece(data: Any, i: int, n: int, kinds: Any) -> int:
         if a == 115 or a == 116 or a == 109 or a == 100:
             return i + 2
         b = data[i + 2] if i + 2 < n else np.uint8(0)
-        if (a == 114 or a == 118) and b == 101 or a == 108 and b == 108:
+        if ((a == 114 or a == 118) and b == 101) or (a == 108 and b == 108):
             return i + 3
     kind, width = _kind_at(data, i, n, kinds)
     at = i
@@ -188,7 +188,9 @@ def _key(a: int, b: int) -> Any:
 
 
 @kernel
-def pair_table(left: Any, right: Any, made: Any, keys: Any, ranks: Any, new: Any) -> None:
+def pair_table(
+    left: Any, right: Any, made: Any, keys: Any, ranks: Any, new: Any
+) -> None:
     """Fill a hash table with merges; the earlier of two for the same pair counts."""
     for r in range(len(left)):
         at = _place(keys, _key(left[r], right[r]))
@@ -207,7 +209,7 @@ def _before(counts: Any, pairs: Any, a: Any, b: Any, i: int, j: int) -> bool:
     if counts[i] != counts[j]:
         return counts[i] > counts[j]
     p, q = pairs[i], pairs[j]
-    return a[p] < a[q] or a[p] == a[q] and b[p] < b[q]
+    return a[p] < a[q] or (a[p] == a[q] and b[p] < b[q])
 
 
 @register_jitable
@@ -250,7 +252,9 @@ def _pair_of(
 
 
 @register_jitable
-def _note(p: int, i: int, places: Any, after: Any, first: Any, last: Any, n: int) -> int:
+def _note(
+    p: int, i: int, places: Any, after: Any, first: Any, last: Any, n: int
+) -> int:
     """Add place i to those of pair p."""
     places[n], after[n] = i, -1
     if first[p] < 0:
@@ -262,7 +266,9 @@ def _note(p: int, i: int, places: Any, after: Any, first: Any, last: Any, n: int
 
 
 @register_jitable
-def _token_of(store: Any, i: int, j: int, starts: Any, ends: Any, table: Any, n: int) -> int:
+def _token_of(
+    store: Any, i: int, j: int, starts: Any, ends: Any, table: Any, n: int
+) -> int:
     """The token with the bytes from i to j; n, after entering it, if there is none."""
     mask = len(table) - 1
     at = np.int64(_hash(store, i, j) & np.uint64(mask))

@@ -1,0 +1,147 @@
+"""Texts as bytes, cut into pieces, and the pieces of a corpus counted.
+
+Files and iterators are read a few megabytes at a time. A stretch may be cut wherever
+white space follows something else: a piece ends there in any case.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cache
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+
+from certus.language import bpe_kernels as kernels
+from certus.typing import Array
+
+#: White space as regular expressions know it (Unicode's White_Space).
+_SPACES = (
+    *range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B),
+    0x2028, 0x2029, 0x202F, 0x205F, 0x3000,
+)  # fmt: skip
+#: Bytes that are read from a file at a time.
+CHUNK = 1 << 22
+
+
+@cache
+def character_kinds() -> Array:
+    """Letter, number, white space or other, for each code point."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    known = {"L": kernels.LETTER, "N": kernels.NUMBER}
+    kinds = np.fromiter(
+        (known.get(unicodedata.category(c)[0], kernels.OTHER) for c in characters),
+        np.uint8,
+        sys.maxunicode + 1,
+    )
+    kinds[list(_SPACES)] = kernels.SPACE
+    return kinds
+
+
+def as_bytes(text: Any) -> bytes:
+    """A text as UTF-8; half a surrogate pair, which has none, is told."""
+    if isinstance(text, str):
+        try:
+            return text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"the text holds half a character at {error.start} (an unpaired "
+                "surrogate), which UTF-8 cannot write. Read the file as bytes instead."
+            ) from None
+    if isinstance(text, bytes | bytearray | memoryview):
+        return bytes(text)
+    raise TypeError(f"a text must be str or bytes, got {type(text).__name__}.")
+
+
+def stretches(texts: Any) -> Iterator[bytes]:
+    """The texts as bytes; files in parts that end where a piece does."""
+    if isinstance(texts, PathLike):
+        yield from _file(texts)
+    elif isinstance(texts, str | bytes | bytearray | memoryview):
+        yield as_bytes(texts)
+    elif isinstance(texts, Iterable):
+        for text in texts:
+            yield from (
+                stretches(text) if isinstance(text, PathLike) else [as_bytes(text)]
+            )
+    else:
+        raise TypeError(
+            "texts must be a text, a path, or a list of these, got "
+            f"{type(texts).__name__}."
+        )
+
+
+def _file(path: Any) -> Iterator[bytes]:
+    rest = b""
+    with open(path, "rb") as file:
+        while part := file.read(CHUNK):
+            rest += part
+            cut = _last_cut(rest)
+            if cut:
+                yield rest[:cut]
+                rest = rest[cut:]
+    if rest:
+        yield rest
+
+
+def _last_cut(data: bytes) -> int:
+    """Before the last space or line break that follows something else; 0 if none."""
+    given = np.frombuffer(data, np.uint8)
+    blank = (given == 32) | (given == 10)
+    # A byte of ASCII that is no white space: a piece ends between it and the blank.
+    solid = (given > 32) & (given < 127)
+    at = np.flatnonzero(blank[1:] & solid[:-1])
+    return int(at[-1]) + 1 if at.size else 0
+
+
+class PieceCounts:
+    """How often each distinct piece occurs; memory grows with the distinct ones."""
+
+    def __init__(self) -> None:
+        self._found = np.zeros(1, np.int64)
+        self._room(1 << 14, 1 << 18)
+
+    def _room(self, pieces: int, size: int) -> None:
+        """Arrays for so many pieces and bytes, with what was counted so far."""
+        n = int(self._found[0])
+        old = vars(self).copy()
+        self.hashes = np.zeros(pieces, np.uint64)
+        self.offsets = np.zeros(pieces + 1, np.int64)
+        self.counts = np.zeros(pieces, np.int64)
+        self.store = np.zeros(size, np.uint8)
+        self.table = np.zeros(4 * pieces, np.int64)
+        if n:
+            self.hashes[:n], self.counts[:n] = old["hashes"][:n], old["counts"][:n]
+            self.offsets[: n + 1] = old["offsets"][: n + 1]
+            end = int(self.offsets[n])
+            self.store[:end] = old["store"][:end]
+            kernels.fill_table(self.hashes, n, self.table)
+
+    def add(self, texts: Any) -> Self:
+        """Count the pieces of texts or files."""
+        for part in stretches(texts):
+            data, at = np.frombuffer(part, np.uint8), 0
+            while at < len(data):
+                at = kernels.count_pieces(
+                    data,
+                    at,
+                    character_kinds(),
+                    self.table,
+                    self.hashes,
+                    self.offsets,
+                    self.store,
+                    self.counts,
+                    self._found,
+                )
+                if at < len(data):
+                    longest = len(data) - at
+                    self._room(2 * len(self.counts), 2 * len(self.store) + longest)
+        return self
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """Offsets, bytes and counts of the distinct pieces."""
+        n = int(self._found[0])
+        return self.offsets[: n + 1].copy(), self.store, self.counts[:n]
