@@ -35,6 +35,7 @@ _PACKAGES = (
     "fairness",
     "kernel_ridge",
     "kernels",
+    "language",
     "linear_model",
     "mixture",
     "neighbors",

@@ -16,6 +16,7 @@ from certus import fairness as fairness
 from certus.config import get_config as get_config
 from certus import kernel_ridge as kernel_ridge
 from certus import kernels as kernels
+from certus import language as language
 from certus import linear_model as linear_model
 from certus.persist import load as load
 from certus import mixture as mixture

@@ -1,10 +1,10 @@
 """Compiled loops of byte-level BPE: split texts, number pieces, learn and apply merges.
 
-A text is cut into pieces (a word with the space before it, a run of digits, of signs, of
-white space); merges stay inside of a piece. Learning works on distinct pieces, so that
-its cost does not grow with the corpus: tokens of a piece form a linked list, each pair of
-neighbours knows where it occurs, and a heap holds the pairs by how often they do.
-Encoding looks whole pieces up in a table of those seen before.
+A text is cut into pieces (a word with the space before it, a run of digits, of signs,
+of white space); merges stay inside of a piece. Learning works on distinct pieces, so
+that its cost does not grow with the corpus: tokens of a piece form a linked list, each
+pair of neighbours knows where it occurs, and a heap holds the pairs by how often they
+do. Encoding looks whole pieces up in a table of those seen before.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _hash(data: Any, i: int, j: int) -> Any:
 def _same(data: Any, i: int, j: int, store: Any, start: int, end: int) -> bool:
     if j - i != end - start:
         return False
-    for t in range(j - i):
+    for t in range(j - i):  # noqa: SIM110 (compiled)
         if data[i + t] != store[start + t]:
             return False
     return True
@@ -172,7 +172,7 @@ def _spread(key: Any) -> Any:
 
 
 @register_jitable
-def _place(keys: Any, key: Any) -> int:
+def _place(keys: Any, key: Any) -> Any:
     """Where a pair stands in the table, or the free place where it would."""
     mask = len(keys) - 1
     at = np.int64(_spread(key) & np.uint64(mask))
@@ -409,7 +409,7 @@ def learn_merges(
 def _merge_short(
     ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any, rank: Any, made: Any
 ) -> int:
-    """Apply the merges, lowest rank first, to n tokens from ``begin``; how many stay."""
+    """Apply the merges, lowest rank first, to n tokens from ``begin``; the rest."""
     none = np.int32(2147483647)
     for t in range(n - 1):
         at = _place(keys, _key(ids[begin + t], ids[begin + t + 1]))
@@ -463,7 +463,7 @@ def _take(heap: Any, size: int) -> Any:
 
 @register_jitable
 def _merge_long(ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any) -> int:
-    """As :func:`_merge_short` in n log n steps: a heap of (rank, place), lists of tokens."""
+    """As :func:`_merge_short`, by a heap of (rank, place) and lists: n log n steps."""
     ahead = np.arange(1, n + 1)
     behind = np.arange(-1, n - 1)
     heap = np.empty(3 * n, np.int64)  # rank · 2³² + place

@@ -1,7 +1,7 @@
 """Byte-level tokenisers: every byte string becomes tokens, and comes back unchanged.
 
-A vocabulary holds the 256 bytes and merges (left, right) → token, in the order they were
-learnt. A text is cut into pieces; in each piece the pair with the earliest merge is
+A vocabulary holds the 256 bytes and merges (left, right) → token, in the order of
+learning. A text is cut into pieces; in each piece the pair with the earliest merge is
 joined until none is left. Decoding writes the bytes of the tokens behind each other, so
 
     decode(encode(b)) = b    for all byte strings b,
@@ -62,8 +62,8 @@ class ByteTokenizer(BaseEstimator):
         """The number of each special token."""
         return {name: 256 + i for i, name in enumerate(self.special_tokens)}
 
-    def fit(self, texts: Any = None, y: Any = None) -> Self:
-        """Nothing to learn."""
+    def fit(self, texts: Any, y: Any = None) -> Self:
+        """Return the tokeniser: there is nothing to learn."""
         return self
 
     def encode(self, text: str | bytes, *, special: bool = False) -> Array:
@@ -103,7 +103,7 @@ class ByteTokenizer(BaseEstimator):
         if wrong.size:
             raise ValueError(
                 f"token {wrong[0]} is not in the vocabulary, which has tokens from 0 "
-                f"to {len(tokens) - 1}. Decode with the tokeniser that encoded the text."
+                f"to {len(tokens) - 1}. Decode with the tokeniser that made them."
             )
         return b"".join([tokens[i] for i in ids.tolist()])
 
@@ -196,8 +196,8 @@ class BPETokenizer(ByteTokenizer):
         n_special = len(self.special_tokens)
         if self.vocab_size < 256 + n_special:
             raise ValueError(
-                f"vocab_size must be at least {256 + n_special}: one token for each byte"
-                f" and for each special token; got {self.vocab_size!r}."
+                f"vocab_size must be at least {256 + n_special}: one token for each "
+                f"byte and for each special token; got {self.vocab_size!r}."
             )
         counted = PieceCounts().add(texts)
         offsets, store, counts = counted.arrays()

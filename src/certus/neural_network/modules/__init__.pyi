@@ -14,10 +14,13 @@ from certus.neural_network.modules.cnn import LeNet as LeNet
 from certus.neural_network.modules.mlp import MLP as MLP
 from certus.neural_network.modules.activations import Maxout as Maxout
 from certus.neural_network.modules.memory import MemoryNetwork as MemoryNetwork
+from certus.neural_network.modules.multi_head import MultiHeadAttention as MultiHeadAttention
+from certus.neural_network.modules.transformer import PUBLISHED as PUBLISHED
 from certus.neural_network.modules.rnn import Recurrent as Recurrent
 from certus.neural_network.modules.resnet import ResNet as ResNet
 from certus.neural_network.modules.resnet import ResidualBlock as ResidualBlock
 from certus.neural_network.modules.text_cnn import TextCNN as TextCNN
+from certus.neural_network.modules.transformer import Transformer as Transformer
 from certus.neural_network.modules.noise import WeightNoise as WeightNoise
 from certus.neural_network.modules.activations import activation as activation
 from certus.neural_network.modules.cells import backpropagate_through_time as backpropagate_through_time
@@ -28,6 +31,7 @@ from certus.neural_network.modules.convolution import output_size as output_size
 from certus.neural_network.modules.piecewise import piecewise_linear_network as piecewise_linear_network
 from certus.neural_network.modules.convolution import receptive_field as receptive_field
 from certus.neural_network.modules.convolution import same_padding as same_padding
+from certus.neural_network.modules.multi_head import sinusoidal_positions as sinusoidal_positions
 from certus.neural_network.modules.activations import softmax as softmax
 from certus.neural_network.modules.convolution import toeplitz_matrix as toeplitz_matrix
 from certus.neural_network.modules.cells import unroll as unroll

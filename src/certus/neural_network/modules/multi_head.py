@@ -1,6 +1,7 @@
 """Multi-head attention: every position asks, every position answers.
 
-    Z = [Z₁ … Z_H] W_O,   Z_h = softmax(Q_h K_hᵀ/√d) V_h,   Q = X W_Q,  K = M W_K,  V = M W_V
+    Z = [Z₁ … Z_H] W_O,   Z_h = softmax(Q_h K_hᵀ/√d) V_h
+    Q = X W_Q,   K = M W_K,   V = M W_V
 
 Queries come from X, keys and values from a memory M: X itself (self-attention), or what
 an encoder made of a source (cross-attention). A causal mask keeps position t from all
@@ -205,7 +206,7 @@ def sinusoidal_positions(length: int, width: int) -> Tensor:
     Examples
     --------
     >>> from certus.neural_network.modules import sinusoidal_positions
-    >>> sinusoidal_positions(50, 8).square().sum(dim=1).unique().round().tolist()
+    >>> sinusoidal_positions(50, 8).square().sum(dim=1).round().unique().tolist()
     [4.0]
     """
     if width % 2:

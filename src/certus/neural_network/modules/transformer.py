@@ -88,7 +88,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: self-attention, attention to a source if there is one, feed-forward."""
+    """One layer: self-attention, attention to a source if any, feed-forward."""
 
     def __init__(self, config: dict[str, Any], cross: bool) -> None:
         super().__init__()
@@ -123,23 +123,23 @@ class Block(nn.Module):
         weights: bool = False,
     ) -> tuple[Tensor, Any]:
         """The layer's output (batch, time, width); and its cache or its weights."""
+        kept: list[Any] = []
 
         def attend(h: Tensor) -> Tensor:
-            nonlocal kept
-            z, kept = self.attention(
+            z, found = self.attention(
                 h, causal=causal, mask=mask, cache=cache, weights=weights
             )
+            kept.append(found)
             return z
 
         def look(h: Tensor) -> Tensor:
             assert self.cross is not None
             return self.cross(h, source, mask=source_mask)[0]
 
-        kept: Any = None
         x = self._add(x, self.attention_norm, attend)
         if self.cross is not None:
             x = self._add(x, self.cross_norm, look)
-        return self._add(x, self.feed_forward_norm, self.feed_forward), kept
+        return self._add(x, self.feed_forward_norm, self.feed_forward), kept[0]
 
     def _add(self, x: Tensor, norm: nn.Module, part: Any) -> Tensor:
         if self.first:
@@ -206,8 +206,8 @@ class Transformer(nn.Module):
     torch.Size([1, 7, 100])
     >>> from certus.neural_network.modules import PUBLISHED
     >>> with torch.device("meta"):
-    ...     count_parameters(Transformer(**PUBLISHED["gpt3"])) / 1e9
-    174.604
+    ...     f"{count_parameters(Transformer(**PUBLISHED['gpt3'])):,}"
+    '174,604,283,904'
     """
 
     positions: Tensor | None
@@ -263,7 +263,7 @@ class Transformer(nn.Module):
         self.segment = nn.Embedding(segments, width) if segments else None
         self.embedding_norm = nn.LayerNorm(width) if segments else None
         self.pooler = nn.Linear(width, width) if segments else None
-        table = None
+        table: Tensor | None = None
         if position == "learned":
             table = nn.Parameter(torch.empty(context, width))
         elif position == "sinusoidal":
