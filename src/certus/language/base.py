@@ -1,0 +1,218 @@
+"""What all models of text share: documents, their tokens, and bits for each byte.
+
+A model gives p(xₜ | x_{<t}) for each token; the first one sees the end-of-text token.
+By the chain rule
+
+    log p(text) = Σₜ log p(xₜ | x_{<t}),   bits per byte = −log₂ p(text) / bytes(text),
+
+where the bytes are those of the text as it was given. The end-of-text tokens between
+documents cost bits and have no bytes. Bits for each byte are comparable between
+tokenisers: a vocabulary cannot make them look smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from certus.base import Model
+from certus.language.pieces import as_bytes
+from certus.language.tokenizers import BPETokenizer, ByteTokenizer
+from certus.typing import Array
+
+#: The special token between documents; what the first token of a text sees.
+END = "<|end|>"
+
+
+class TextModel(Model):
+    """Base of all models of text; abstract.
+
+    Subclasses set ``tokenizer_`` and give :meth:`token_log_probs` and
+    :meth:`next_probabilities`.
+    """
+
+    tokenizer_: ByteTokenizer
+
+    def token_log_probs(self, ids: Array) -> Array:
+        """Natural logarithm of each token's probability given those before it.
+
+        Parameters
+        ----------
+        ids : int array of shape (n,)
+            Tokens of a text, without an end-of-text token at the beginning: the first
+            one is taken to follow one.
+
+        Returns
+        -------
+        float64 array of shape (n,)
+        """
+        raise NotImplementedError
+
+    def next_probabilities(self, ids: Array) -> Array:
+        """The probability of each token to come next.
+
+        Parameters
+        ----------
+        ids : int array of shape (n,)
+            The text so far; may be empty.
+
+        Returns
+        -------
+        float64 array of shape (n_tokens,)
+        """
+        raise NotImplementedError
+
+    def log_prob(self, texts: Any) -> float:
+        """Natural logarithm of the probability of a text.
+
+        Parameters
+        ----------
+        texts : str, bytes, Path, or a list of these
+            A text, or documents; between these stands the end-of-text token.
+        """
+        ids = joined(self.tokenizer_, read_documents(texts, empty=True))
+        return math.fsum(self.token_log_probs(ids)) if len(ids) else 0.0
+
+    def bits_per_byte(self, texts: Any) -> float:
+        """Bits that the model needs for each byte of a text, −log₂ p(text) / bytes.
+
+        Parameters
+        ----------
+        texts : str, bytes, Path, or a list of these
+            A text, or documents; the end-of-text tokens between these cost bits but
+            have no bytes. Strings are counted as UTF-8.
+        """
+        documents = read_documents(texts)
+        nats = self.log_prob(documents)
+        return -nats / math.log(2) / sum(map(len, documents))
+
+    def score(self, texts: Any, y: Any = None) -> float:
+        """Minus bits per byte: higher is better, as scikit-learn wants it.
+
+        Parameters
+        ----------
+        texts : str, bytes, Path, or a list of these
+            A text, or documents.
+        y : None
+            Ignored.
+        """
+        return -self.bits_per_byte(texts)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = False
+        tags.no_validation = True
+        return tags
+
+
+def read_documents(texts: Any, *, empty: bool = False) -> list[bytes]:
+    """The documents as bytes.
+
+    Parameters
+    ----------
+    texts : str, bytes, Path, or an iterable of these
+        One document or several.
+    empty : bool, default=False
+        Whether a text without a single byte is allowed.
+    """
+    if isinstance(texts, str | bytes | bytearray | memoryview | PathLike):
+        documents = [_document(texts)]
+    elif isinstance(texts, Iterable):
+        given = list(texts)
+        _refuse_characters(given)
+        documents = [_document(text) for text in given]
+    else:
+        raise TypeError(
+            "texts must be a text, a path, or a list of these, got "
+            f"{type(texts).__name__}."
+        )
+    if not empty and not any(documents):
+        raise ValueError("The text is empty; give at least one byte of text.")
+    return documents
+
+
+def _document(text: Any) -> bytes:
+    if not isinstance(text, PathLike):
+        return as_bytes(text)
+    path = Path(fspath(text))
+    if path.is_dir():
+        raise ValueError(
+            f"{path} is a folder; give its files: list(Path({str(path)!r}).glob('*'))."
+        )
+    return path.read_bytes()
+
+
+def _refuse_characters(texts: Sequence[Any]) -> None:
+    """A list of more than one text, all of them single characters, is one text."""
+    if len(texts) > 1 and all(isinstance(t, str) and len(t) == 1 for t in texts):
+        raise ValueError(
+            f"texts is a list of {len(texts)} single characters, each of which would "
+            "be a document of its own. Join them: ''.join(texts)."
+        )
+    if texts and all(isinstance(t, int | np.integer) for t in texts):
+        raise TypeError(
+            "texts must hold texts, got numbers. Give the text itself: the model has "
+            "a tokeniser of its own."
+        )
+
+
+def joined(tokenizer: ByteTokenizer, documents: Sequence[bytes]) -> Array:
+    """The tokens of the documents, with the end-of-text token between them."""
+    end = np.array([end_of(tokenizer)], np.int32)
+    parts: list[Array] = []
+    for document in documents:
+        parts += [end, tokenizer.encode(document)]
+    return np.concatenate(parts[1:]) if parts else np.zeros(0, np.int32)
+
+
+def end_of(tokenizer: ByteTokenizer) -> int:
+    """The number of the end-of-text token."""
+    try:
+        return tokenizer.special[END]
+    except KeyError:
+        known = ", ".join(map(repr, tokenizer.special)) or "none"
+        raise ValueError(
+            f"The tokeniser must have the special token {END!r}, which stands between "
+            f"documents; its special tokens: {known}. Make it with "
+            f"special_tokens=[{END!r}]."
+        ) from None
+
+
+def fitted_tokenizer(given: Any, documents: Sequence[bytes]) -> ByteTokenizer:
+    """The tokeniser of a fit.
+
+    Parameters
+    ----------
+    given : "bytes", "bpe", an int, or a tokeniser
+        One token for each byte; byte-pair encoding with 4,096 tokens or so many; or a
+        tokeniser of your own, which is fitted to the documents if it is not yet.
+    documents : list of bytes
+        What the model learns from.
+    """
+    if isinstance(given, str) and given == "bytes":
+        return ByteTokenizer(special_tokens=(END,))
+    if isinstance(given, str) and given == "bpe":
+        given = BPETokenizer(special_tokens=(END,))
+    elif isinstance(given, int | np.integer) and not isinstance(given, bool):
+        given = BPETokenizer(int(given), special_tokens=(END,))
+    if not isinstance(given, ByteTokenizer):
+        raise TypeError(
+            "tokenizer must be 'bytes', 'bpe', a number of tokens, or a ByteTokenizer "
+            f"or BPETokenizer, got {given!r}."
+        )
+    try:
+        end_of(given)
+    except NotFittedError:
+        names = tuple(given.special_tokens)
+        names += () if END in names else (END,)
+        given = clone(given).set_params(special_tokens=names).fit(documents)
+    return given
