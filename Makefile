@@ -33,7 +33,8 @@ demo: $(CORE)  ## fit on a bundled data set; shows and writes model, certificate
 	@$(BIN)/certus fit --out demo/diabetes.certus --report demo/diabetes.html
 
 check: lint  ## within a minute: lint, types, one estimator per package, the kernel
-	$(PYTEST) -q -m "quick and not slow" tests
+	$(PYTEST) -q -m "quick and not slow" --hypothesis-profile quick \
+		tests/contract tests/exact/verify tests/hostile/testing
 
 # make test PKG=svm runs the tests of one package alone.
 test: $(if $(PKG),$(DEV),lint)  ## all that a change must pass; PKG=svm: one package

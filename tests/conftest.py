@@ -6,9 +6,9 @@ marks what ``make check`` runs: the proof kernel's tests, and the tests that tak
 estimator, for one estimator of each package.
 
 On a build server (``CI`` set) the examples are the same in every run, so that a red
-build can be repeated; elsewhere each run explores new ones. There is no deadline: the
-first call of a compiled kernel takes as long as its compilation. torch draws the same
-numbers in every test, whatever ran before it.
+build can be repeated; elsewhere each run explores new ones, and ``make check`` only a
+few of them. There is no deadline: the first call of a compiled kernel takes as long as
+its compilation. torch draws the same numbers in every test, whatever ran before it.
 """
 
 import os
@@ -37,6 +37,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("quick", settings.get_profile("local"), max_examples=10)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
