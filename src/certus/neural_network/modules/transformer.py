@@ -175,8 +175,8 @@ class Transformer(nn.Module):
     norm : {"pre", "post"}, default="pre"
         Whether a layer normalises what goes into its parts, or what comes out.
     position : {"rotary", "learned", "sinusoidal", None}, default="rotary"
-        How places are told: by turning queries and keys, by a vector that is learnt for
-        each place, by fixed sines and cosines, or not at all.
+        How places are marked: by turning queries and keys, by a vector that is learnt
+        for each place, by fixed sines and cosines, or not at all.
     activation : {"gelu", "gelu_tanh", "relu", "relu2", "swiglu"}, default="relu2"
         Bend of the feed-forward part; "relu2" is max(0, x)².
     qk_norm : bool, default=False
