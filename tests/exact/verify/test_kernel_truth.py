@@ -166,13 +166,16 @@ def has_one_score(p: Problem) -> bool:
     return p.w.ndim == 1 and (plain or not p.space.constant)
 
 
-@pytest.mark.parametrize("seed", [k for k in range(90) if has_one_score(draw(k)[0])])
-def test_the_reference_is_never_above_the_best_constant(seed: int) -> None:
-    p, about = draw(seed)
-    found, true = least_constant(p), least_true(p) + deviance(p)
-    assert found <= true, about
-    smooth = not p.space.constant and "20" not in about["weights"]
-    assert found >= true * (1 - 1e-6) or not smooth, about
+@pytest.mark.parametrize("begin", range(0, 90, 15))
+def test_the_reference_is_never_above_the_best_constant(begin: int) -> None:
+    drawn = [draw(seed) for seed in range(begin, begin + 15)]
+    chosen = [(p, about) for p, about in drawn if has_one_score(p)]
+    assert chosen
+    for p, about in chosen:
+        found, true = least_constant(p), least_true(p) + deviance(p)
+        assert found <= true, about
+        smooth = not p.space.constant and "20" not in about["weights"]
+        assert found >= true * (1 - 1e-6) or not smooth, about
 
 
 @pytest.mark.parametrize("off", [1e-4, 1e-3, 9e-3, -9e-3])
