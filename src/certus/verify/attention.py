@@ -24,14 +24,39 @@ from certus.typing import Array
 #: Added to variances by layer norms.
 EPSILON = 1e-5
 Weights = Mapping[str, Array]
+#: What a configuration may say; () stands for a whole number above 0.
+ALLOWED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("n_tokens", "layers", "width", "heads", "context", "hidden"), ()),
+    "kind": ("decoder", "encoder", "both"),
+    "norm": ("pre", "post"),
+    "position": ("rotary", "learned", "sinusoidal", None),
+    "activation": ("gelu", "gelu_tanh", "relu", "relu2", "swiglu"),
+    **dict.fromkeys(("qk_norm", "bias", "tied"), (False, True)),
+    "segments": (0, 1, 2, 3, 4),
+}
 
 
 class Reader:
     """The weights by name, in float64; products in the chosen order of summation."""
 
-    def __init__(self, config: Mapping[str, Any], weights: Weights, order: int) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], weights: Weights, order: int = 1
+    ) -> None:
         self.config, self.weights, self.order = config, weights, order
         self.kept: dict[str, Array] = {}
+        for name, allowed in ALLOWED.items():
+            value = config.get(name, ...)
+            counts = isinstance(value, int) and not isinstance(value, bool)
+            sound = counts and value > 0 if allowed == () else value in allowed
+            if not sound:
+                said = "missing" if value is ... else repr(value)
+                raise ValueError(f"The network's configuration has {name} = {said}.")
+
+    def backwards(self) -> Reader:
+        """The same weights with the other order of summation."""
+        other = Reader(self.config, self.weights, -self.order)
+        other.kept = self.kept
+        return other
 
     def get(self, name: str, shape: tuple[int, ...]) -> Array:
         """The weights of this name, which must have this shape and be finite."""
@@ -97,8 +122,14 @@ def forward(
     -------
     float64 array of shape (..., T, V), or (..., T, width) for an encoder
     """
-    read = Reader(config, weights, order)
-    seen = None
+    return scores(Reader(config, weights, order), tokens, source, segments)
+
+
+def scores(
+    read: Reader, tokens: Any, source: Any = None, segments: Any = None
+) -> Array:
+    """As :func:`forward`, for weights that are kept between calls."""
+    config, seen = read.config, None
     if config["kind"] == "both":
         seen = embed(read, source, None)
         for i in range(config["layers"]):
@@ -189,11 +220,11 @@ def attend(
         )
     if rotary:
         q, k = turn(q), turn(k)
-    scores = read.times(q, np.swapaxes(k, -1, -2)) / math.sqrt(d // H)
+    S = read.times(q, np.swapaxes(k, -1, -2)) / math.sqrt(d // H)
     if causal:
         later = np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, None]
-        scores = np.where(later, -np.inf, scores)
-    P = softmax(scores)  # (..., H, T, M)
+        S = np.where(later, -np.inf, S)
+    P = softmax(S)  # (..., H, T, M)
     z = np.swapaxes(read.times(P, v), -2, -3).reshape(x.shape)
     return read.linear(z, f"{name}.output", d, config["bias"])
 
@@ -235,18 +266,16 @@ def feed(read: Reader, x: Array, name: str) -> Array:
         case "swiglu":
             a, b = np.split(h, 2, axis=-1)
             h = a * (0.5 + 0.5 * np.tanh(a / 2)) * b
-        case _:
-            raise ValueError(f"The activation {kind!r} is not known.")
     return read.linear(h, f"{name}.outer", x.shape[-1], bias)
 
 
-def softmax(scores: Array) -> Array:
+def softmax(S: Array) -> Array:
     """Each row as probabilities."""
-    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    e = np.exp(S - S.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def log_softmax(scores: Array) -> Array:
+def log_softmax(S: Array) -> Array:
     """Logarithms of the probabilities of each row."""
-    z = scores - scores.max(axis=-1, keepdims=True)
+    z = S - S.max(axis=-1, keepdims=True)
     return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))

@@ -1,0 +1,379 @@
+"""Language models: how many bits a text costs, counted again from its raw bytes.
+
+    bits per byte = −log₂ p(text) / bytes(text),   p(text) = Π p(xₜ | x_{<t})
+
+The bytes are those of the text as given, and the tokens must decode to exactly these.
+As p(text) is the sum over all ways to cut the text, this way alone needs at least as
+many bits: the figure speaks about the text and is comparable between tokenisers. The
+probabilities come from the verifier's own transformer. The rounding of its logits is
+estimated, not bounded: ten times the difference between two orders of summation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from certus import fingerprints
+from certus.certificate import Claim, Strength
+from certus.typing import Array
+from certus.verify import attention
+from certus.verify import deciding as bd
+from certus.verify.attention import Reader
+from certus.verify.deciding import Number
+from certus.verify.stating import Checked, Given, require
+
+#: Multiplications that are spent at level "quick", and tokens that are compared then.
+QUICK, COMPARED = 1.5e10, 2_048
+#: Fewest windows from which the bits of all are estimated.
+FEWEST = 12
+#: Largest difference between two logarithms of a probability: float32 and some layers.
+NEAR = 2e-3
+#: Windows that are added up in both orders, and the factor on their difference.
+TWICE, FACTOR = 4, 10.0
+#: Numbers of scores that are held at a time.
+HELD = 1 << 24
+END = "<|end|>"
+ROUNDED = (
+    "the rounding of the network's scores is at most ten times the difference between "
+    "two orders of summation; this is an estimate"
+)
+DELTA = 0.05
+BITS = math.log(2)
+
+
+class Statement(NamedTuple):
+    """The network by its configuration and weights, and the bytes of each token."""
+
+    config: Mapping[str, Any]
+    weights: Mapping[str, Array]
+    tokens: list[bytes]
+    end: int
+
+
+def _language_model(model: Any) -> Statement:
+    tokenizer = model.tokenizer_
+    tokens = [bytes(token) for token in tokenizer.tokens]
+    return Statement(
+        dict(model.config_), model.weights_, tokens, int(tokenizer.special[END])
+    )
+
+
+READERS = {"LanguageModel": _language_model}
+
+
+def check(model: Any, stated: Statement, given: Given) -> Checked:
+    """Whether the tokens are the text, what they cost, and whether the model says so.
+
+    ``X`` is a text or a list of documents.
+    """
+    bd.refuse_weights(model, given.sample_weight)
+    documents = documents_of(given.X)
+    marks = fingerprints.of_texts(documents, np.zeros(len(documents)))
+    ids = [np.asarray(model.tokenizer_.encode(document)) for document in documents]
+    counted = bytes_claim(stated.tokens, stated.end, ids, documents)
+    if not counted.met:
+        return [counted], bd.status_of(counted), marks
+    stream = joined(ids, stated.end)
+    n_bytes = sum(map(len, documents))
+    read = reader(stated)
+    claims = [
+        bits_claim(read, stream, n_bytes, given.level, len(documents)),
+        counted,
+        agreement_claim(read, stream, n_bytes, model.token_log_probs, given.level),
+        causality_claim(read, stream, model.token_log_probs),
+    ]
+    if given.level == "full":
+        claims.insert(1, stated_claim(claims[0], model.bits_per_byte(given.X)))
+    return claims, bd.verdict(claims), marks
+
+
+def reader(stated: Statement) -> Reader:
+    """The verifier's network; it must be a decoder over the tokeniser's tokens."""
+    read = Reader(stated.config, stated.weights)
+    require(read.config["kind"] == "decoder", "its network is not a decoder")
+    n, known = read.config["n_tokens"], len(stated.tokens)
+    require(n >= known, f"its network has {n} tokens and its tokeniser {known}")
+    return read
+
+
+# -- reading --------------------------------------------------------------------------
+
+
+def documents_of(texts: Any) -> list[bytes]:
+    """The documents as bytes; one text is one document."""
+    one = isinstance(texts, str | bytes | bytearray | memoryview | PathLike)
+    found = [_document(text) for text in ([texts] if one else texts)]
+    if not any(found):
+        raise ValueError("The text is empty; give at least one byte of text.")
+    return found
+
+
+def _document(text: Any) -> bytes:
+    if isinstance(text, PathLike):
+        return Path(text).read_bytes()
+    return text.encode("utf-8") if isinstance(text, str) else bytes(text)
+
+
+def joined(ids: list[Array], end: int) -> Array:
+    """The tokens of all documents, an end-of-text token before each of them."""
+    parts: list[Any] = [[end]]
+    for i, each in enumerate(ids):
+        parts += [each] if i == 0 else [[end], each]
+    return np.concatenate(parts).astype(np.int64)
+
+
+def bytes_claim(
+    tokens: list[bytes], end: int, ids: list[Array], documents: list[bytes]
+) -> Claim:
+    """Whether the tokens of each document decode to exactly its bytes."""
+    wrong = 0 if tokens[end] == b"" else 1
+    for each, document in zip(ids, documents, strict=True):
+        inside = not len(each) or (each.min() >= 0 and each.max() < len(tokens))
+        said = b"".join([tokens[i] for i in each.tolist()]) if inside else None
+        wrong += said != document
+    n = sum(map(len, documents))
+    return bd.proved(
+        *("bytes_counted", Number(float(wrong)), 0.0),
+        f"the tokens stand for exactly the {n:,} bytes that were given",
+        missed="the tokens do not stand for the bytes that were given",
+        objective="documents whose tokens do not decode to their bytes",
+        theorem="the bytes of the tokens were joined and compared, byte by byte",
+        fix="use the tokeniser that the model was fitted with",
+    )
+
+
+# -- probabilities --------------------------------------------------------------------
+
+
+class Window(NamedTuple):
+    """Tokens ``begin … stop − 1`` go in; ``first … stop`` are scored."""
+
+    begin: int
+    first: int
+    stop: int
+
+
+def windows(n: int, context: int) -> list[Window]:
+    """Windows over n tokens behind an end-of-text token, each half a context on."""
+    found, step = [Window(0, 1, min(context, n))], max(1, context // 2)
+    while found[-1].stop < n:
+        begin, done = found[-1].begin + step, found[-1].stop
+        found.append(Window(begin, done + 1, min(begin + context, n)))
+    return found
+
+
+def window_log_probs(
+    read: Reader, stream: Array, some: list[Window]
+) -> Iterator[tuple[Window, Array]]:
+    """Each window with log p of its scored tokens."""
+    config = read.config
+    row = config["context"] * max(config["n_tokens"], config["heads"], 1)
+    row = max(row, config["heads"] * config["context"] ** 2)
+    many = max(1, HELD // row)
+    same: dict[int, list[Window]] = {}
+    for window in some:
+        same.setdefault(window.stop - window.begin, []).append(window)
+    for alike in same.values():
+        for i in range(0, len(alike), many):
+            part = alike[i : i + many]
+            given = np.stack([stream[w.begin : w.stop] for w in part])
+            found = attention.log_softmax(attention.scores(read, given))
+            for w, lp in zip(part, found, strict=True):
+                at = np.arange(w.first, w.stop + 1)
+                yield w, lp[at - 1 - w.begin, stream[at]]
+
+
+def log_probs(read: Reader, stream: Array) -> Array:
+    """Natural log p of each token behind the first, in the stated windows."""
+    found = np.zeros(len(stream) - 1)
+    every = windows(len(found), read.config["context"])
+    for window, lp in window_log_probs(read, stream, every):
+        found[window.first - 1 : window.stop] = lp
+    return found
+
+
+def rounding(read: Reader, stream: Array, some: list[Window]) -> float:
+    """Ten times the largest difference of a token's log p in two orders; relative."""
+    picked = [some[i] for i in spread(len(some), TWICE)]
+    there, back = (
+        dict(window_log_probs(each, stream, picked))
+        for each in (read, read.backwards())
+    )
+    apart = [np.abs(there[w] - back[w]).max() for w in picked]
+    return FACTOR * float(max(apart)) + 64 * bd.U
+
+
+def spread(n: int, size: int) -> list[int]:
+    """At most ``size`` places between 0 and n − 1, the first and the last included."""
+    return sorted({int(i) for i in np.linspace(0, n - 1, min(n, size)).round()})
+
+
+# -- bits -----------------------------------------------------------------------------
+
+
+def bits_claim(
+    read: Reader, stream: Array, n_bytes: int, level: str, documents: int = 1
+) -> Claim:
+    """Bits per byte: of all windows, or of some of them with an interval."""
+    every = windows(len(stream) - 1, read.config["context"])
+    one = read.config["context"] * sum(np.size(w) for w in read.weights.values())
+    many = max(FEWEST, int(QUICK / one))
+    words: Any = {"objective": told(read, documents)}
+    if level == "quick" and len(every) > many:
+        rng = np.random.default_rng(len(stream))
+        picked = [every[i] for i in np.sort(rng.permutation(len(every))[:many])]
+        return _sampled(read, stream, n_bytes, every, picked, words)
+    bits = [-lp.sum() / BITS for _, lp in window_log_probs(read, stream, every)]
+    total = math.fsum(bits)
+    off = rounding(read, stream, every) / BITS * (len(stream) - 1)
+    found = Number(total / n_bytes, off / n_bytes + 64 * bd.U * total / n_bytes)
+    return bd.proved(
+        *("bits_per_byte", found, None),
+        f"{found.most:.4f} bits per byte for {n_bytes:,} bytes "
+        f"({total / 8:,.0f} bytes with an arithmetic coder)",
+        theorem="the chain rule; the probability of the text is at least that of its "
+        "tokens",
+        assumptions=(ROUNDED,),
+        **words,
+    )
+
+
+def told(read: Reader, documents: int) -> str:
+    """Windows, and what the first token sees, in one line."""
+    size, many = read.config["context"], ""
+    if documents > 1:
+        many = f" of {documents:,} documents"
+    return (
+        f"−log₂ p / bytes{many}: windows of {size} tokens, {max(1, size // 2)} apart, "
+        "each token once; the first one sees an end-of-text token"
+    )
+
+
+def _sampled(
+    read: Reader,
+    stream: Array,
+    n_bytes: int,
+    every: list[Window],
+    picked: list[Window],
+    words: dict[str, Any],
+) -> Claim:
+    """An interval for the bits of all windows from some that were drawn at random."""
+    found = dict(window_log_probs(read, stream, picked))
+    bits = np.array([-found[w].sum() / BITS for w in picked])
+    low, high = student(bits, DELTA, of=len(every))
+    low, high = (len(every) * max(0.0, end) / n_bytes for end in (low, high))
+    return Claim(
+        *("bits_per_byte", Strength.STATISTICAL, high, None, None),
+        theorem="Student's interval for the mean over windows drawn without return",
+        assumptions=(
+            f"the mean of {len(picked)} windows drawn at random is close to normal",
+        ),
+        delta=DELTA,
+        detail=f"between {low:.3f} and {high:.3f} bits per byte for {n_bytes:,} bytes, "
+        f"from {len(picked)} of {len(every):,} windows; level='full' takes all",
+        **words,
+    )
+
+
+def student(values: Array, delta: float, of: float = math.inf) -> tuple[float, float]:
+    """Student's interval for the mean of a population of ``of`` units."""
+    n = len(values)
+    left = 1 - (n - 1) / (of - 1) if of < math.inf else 1.0
+    sd = float(np.std(values, ddof=1)) * math.sqrt(max(0.0, left) / n)
+    half = float(stdtrit(n - 1, 1 - delta / 2)) * sd
+    return float(np.mean(values)) - half, float(np.mean(values)) + half
+
+
+def stated_claim(found: Claim, said: float) -> Claim:
+    """Whether the model's own figure is the verifier's."""
+    value = (found.value or 0.0) - found.allowance
+    apart = abs(float(said) - value)
+    return bd.proved(
+        *("stated_bits", Number(apart, found.allowance), 1e-3),
+        f"the model's own figure, {said:.4f} bits per byte, is {apart:.1e} away",
+        missed=f"the model says {said:.4f} bits per byte, but the text costs "
+        f"{value:.4f}",
+        objective="|bits per byte of the model − bits per byte of the verifier|",
+        theorem="both counted on the same bytes",
+        assumptions=found.assumptions,
+        fix="count the raw bytes of the text, and each token once",
+    )
+
+
+# -- the model's own numbers ----------------------------------------------------------
+
+Numbers = Callable[[Array], Array]
+
+
+def agreement_claim(
+    read: Reader, stream: Array, n_bytes: int, model: Numbers, level: str
+) -> Claim:
+    """Whether the model gives each token the verifier's probability."""
+    n = len(stream) - 1 if level == "full" else min(len(stream) - 1, COMPARED)
+    part = stream[: n + 1]
+    own, said = log_probs(read, part), numbers(model, part[1:])
+    apart = np.abs(own - said)
+    worst = float(apart.max()) if np.isfinite(said).all() else math.inf
+    off = rounding(read, part, windows(n, read.config["context"]))
+    return bd.proved(
+        *("agreement", Number(worst, off), NEAR),
+        f"the model's log-probabilities of {n:,} tokens agree within {worst:.1e}",
+        missed=f"the model's log-probability of a token is {worst:.2g} away from that "
+        "of its weights",
+        objective=f"largest |log p of the model − log p of the verifier| of {n:,} "
+        "tokens",
+        theorem="the network was run again in float64 from its configuration and "
+        "weights",
+        assumptions=(ROUNDED,),
+        fix="restore the model file, or fit again",
+    )
+
+
+def numbers(model: Numbers, ids: Array) -> Array:
+    """What the model says about the tokens, one number for each."""
+    said = np.asarray(model(ids), dtype=np.float64)
+    require(said.shape == ids.shape, f"it gives {said.size} numbers for {ids.size}")
+    return said
+
+
+def causality_claim(read: Reader, stream: Array, model: Numbers) -> Claim:
+    """Whether probabilities depend on earlier tokens alone, at some places.
+
+    The verifier is given the tokens before each place and no others; and the model is
+    given other tokens behind it.
+    """
+    context, n = read.config["context"], min(len(stream) - 1, COMPARED)
+    ids = stream[1 : n + 1]
+    said, worst = numbers(model, ids), 0.0
+    places = spread(n, 8)
+    every = windows(n, context)
+    for t in places:
+        w = next(w for w in every if w.first <= t + 1 <= w.stop)
+        before = stream[w.begin : t + 1]
+        lp = attention.log_softmax(attention.scores(read, before)[-1])
+        other = ids.copy()
+        other[t + 1 :] = ids[t + 1 :][::-1]
+        other[t + 1 :] = (other[t + 1 :] + 1) % len(read.weights["embedding.weight"])
+        again = numbers(model, other)[: t + 1]
+        moved = float(np.abs(again - said[: t + 1]).max())
+        worst = max(worst, abs(float(lp[ids[t]]) - said[t]), moved)
+    worst = worst if math.isfinite(worst) else math.inf
+    return bd.proved(
+        *("causality", Number(worst, rounding(read, stream[: n + 1], every)), NEAR),
+        f"at {len(places)} places, later tokens move no probability by more than "
+        f"{worst:.1e}",
+        missed=f"later tokens move the probability of an earlier one by {worst:.2g} "
+        "(in log p)",
+        objective="largest change of a token's log p if later tokens are left out or "
+        "changed",
+        theorem="the verifier was given the earlier tokens only",
+        assumptions=(ROUNDED,),
+        fix="mask the positions that come later",
+    )
