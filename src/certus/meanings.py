@@ -24,6 +24,73 @@ class ClaimWords(NamedTuple):
 _WORDS = ClaimWords
 
 CLAIMS = {
+    # -- language models ----------------------------------------------------------
+    "bits_per_byte": _WORDS(
+        "bits/byte",
+        "bits/byte",
+        "How many bits the model needs for each byte of this text; fewer are better.",
+    ),
+    "bytes_counted": _WORDS(
+        "bytes",
+        "bytes",
+        "The tokens that were scored stand for exactly the bytes of the text.",
+    ),
+    "stated_bits": _WORDS(
+        "confirmed",
+        "differs",
+        "How far the model's own bits per byte are from those counted here.",
+    ),
+    "agreement": _WORDS(
+        "confirmed",
+        "differs",
+        "How far the model's log-probability of a token is from that of its weights, "
+        "computed again.",
+    ),
+    "causality": _WORDS(
+        "causal",
+        "leaks",
+        "How much tokens that come later change the probability of earlier ones.",
+    ),
+    "replay": _WORDS(
+        "replayed",
+        "differs",
+        "How far the recorded random numbers are from the intervals of the tokens that "
+        "were drawn with them.",
+    ),
+    "cache": _WORDS(
+        "cache",
+        "cache",
+        "How much remembering earlier tokens changes the log-probability of later "
+        "ones.",
+    ),
+    "speculative_gap": _WORDS(
+        "draft",
+        "draft",
+        "How far the law of tokens that a small model drafts is from that of the large "
+        "model.",
+    ),
+    "decoding_gap": _WORDS(
+        "search",
+        "search",
+        "How much more probable another continuation of the prompt can be, in "
+        "log-probability.",
+    ),
+    "entropy_excess": _WORDS(
+        "excess",
+        "excess",
+        "How many bits for each symbol the model needs above the least possible.",
+    ),
+    "bits_difference": _WORDS(
+        "difference",
+        "difference",
+        "How many more bits for each byte the first model needs than the second, for "
+        "the median document.",
+    ),
+    "total_difference": _WORDS(
+        "in total",
+        "in total",
+        "How many more bits for each byte the first model needs than the second.",
+    ),
     # -- solved or not ------------------------------------------------------------
     "duality_gap": _WORDS(
         "solved",

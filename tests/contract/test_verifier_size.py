@@ -23,7 +23,8 @@ KERNEL = VERIFY / "kernel"
 KERNEL_LINES = 1_500
 VERIFY_LINES = 8_699
 #: The rooms for language, a transformer of their own among them, have these together.
-LANGUAGE = ("attention", "copies", "language", "mixing", "sampling", "tokens")
+ROOMS = "attention chains copies language mixing sampling tokens"
+LANGUAGE = tuple(ROOMS.split())
 LANGUAGE_LINES = 1_200
 
 NO_CODE = {

@@ -22,6 +22,7 @@ from certus.verify import (
     group_rates,
     kernel_machines,
     kmeans,
+    language,
     linear,
     linear_networks,
     mixture,
@@ -45,7 +46,7 @@ from certus.verify.stating import Checked, Given
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 CHECKERS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
-    *(group_rates, kernel_machines, kmeans, linear, linear_networks),
+    *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
     *(spectral, texts),
 )
