@@ -38,7 +38,7 @@ class Monitor:
         What callbacks may score on.
     max_iter : int or None
         Number of folds a progress bar should expect before the final fit; None for a
-        single fit, whose number of steps nobody knows.
+        single fit, whose number of steps is unknown.
     max_time : float or None
         Seconds after which the fit is stopped.
     metadata : dict, optional

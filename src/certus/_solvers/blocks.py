@@ -29,7 +29,7 @@ from certus.typing import Array
 NEEDS = ("value", "prox", "distance", "conjugate", "polar", "blocks")
 #: Sets up to this size keep their Gram matrix.
 SMALL = 512
-#: Gram matrices up to this size are solved as far as rounding allows: nobody notices.
+#: Gram matrices up to this size are solved as far as rounding allows: it is cheap.
 EXACT = 10_000
 #: Iterates that an extrapolation is made from.
 MEMORY = 5

@@ -46,7 +46,7 @@ def solve(problem: NewtonProblem, start: Start, limits: SolverLimits) -> Solutio
         reference = problem.constant_objective() or 1.0
         goal = 0.5 * tol
         if not problem.classifies and problem.n * problem.d <= SMALL:
-            goal *= 1e-4  # two or three more steps that nobody notices
+            goal *= 1e-4  # two or three more steps, which cost next to nothing
         point = problem.at(W, problem.scores(W))
         precondition, shrink = None, 0.0
         while True:

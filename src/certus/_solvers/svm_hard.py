@@ -27,7 +27,7 @@ from certus.typing import Array
 
 #: Rows that a linear programme may hold.
 PROGRAMME_ROWS = 20_000
-#: Below this share of the data's radius a margin is sought in vain.
+#: A margin below this share of the data's radius cannot be found.
 HOPELESS = 1e-3
 
 

@@ -89,7 +89,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     -----------
     ``components_gap`` and ``weights_gap`` (PROVED): the best H for this W, and the best
     W for this H, lower the objective by at most ``tol`` of ½‖X‖². Nothing is said about
-    the global minimum, which nobody knows. W is what ``transform`` gives.
+    the global minimum, which is unknown. W is what ``transform`` gives.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class Conflict(NamedTuple):
         In the sample, some metric of the two differs between groups by at least this.
     least : float
         For new rows, some metric of the two differs by at least this, with probability
-        1 − delta; NaN where nothing is promised.
+        1 − delta; NaN where there is no guarantee.
     groups : tuple
         The two groups that show it.
 

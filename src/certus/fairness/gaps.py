@@ -30,7 +30,7 @@ class GroupGap(NamedTuple):
     ratio : float
         Smallest over largest value, of rates; otherwise NaN.
     low, high : float
-        Between these the difference lies for new rows; NaN where nothing is promised.
+        Ends of the interval for the difference on new rows; NaN without a guarantee.
     ratio_low, ratio_high : float
         The same of the ratio.
     largest, smallest : object

@@ -41,7 +41,7 @@ class Shares(NamedTuple):
     rate : ndarray of shape (n_metrics, n_samples)
         To each rate of the row's group; zero where the row does not count in it.
     known : ndarray of shape (n_metrics, n_groups)
-        Whether anybody counts: a rate of nobody constrains nothing.
+        Whether anybody counts: a rate of an empty group is no constraint.
     """
 
     gain: Array

@@ -37,7 +37,7 @@ class Frontier(TableResult):
     values : tuple
         Its values.
     criterion : str
-        What the differences speak of.
+        Which rates the differences compare.
     accuracy : ndarray of shape (n_values,)
         Share of held-out rows decided rightly; ``low`` and ``high`` are the ends of
         intervals that all hold together with probability 1 − ``delta``.

@@ -42,7 +42,7 @@ def character_kinds() -> Array:
 
 
 def as_bytes(text: Any) -> bytes:
-    """A text as UTF-8; half a surrogate pair, which has none, is told."""
+    """A text as UTF-8; an unpaired surrogate, which has no encoding, is refused."""
     if isinstance(text, str):
         try:
             return text.encode("utf-8")

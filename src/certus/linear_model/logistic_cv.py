@@ -79,7 +79,7 @@ class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
     class_weight : dict or "balanced", default=None
         Weights of the classes, which multiply the row weights.
     refit : bool, default=True
-        Must be True: the certificate speaks of one fit on all rows.
+        Must be True: the certificate is about one fit on all rows.
     use_legacy_attributes : bool, default=True
         Whether the attributes have the form that is scikit-learn 1.9's default, below
         in brackets, or the simpler one that it announces. Nothing warns of it.

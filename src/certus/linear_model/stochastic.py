@@ -101,7 +101,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         Seed or generator of all random numbers. They decide the weights that
         ``predict`` draws: with None others at each call, with an integer the same. They
         also decide the rows of the prior; with None these are the same in every fit, so
-        that nobody is led to pick the split with the best bound.
+        that no split can be picked for its bound.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
 

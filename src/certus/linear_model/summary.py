@@ -34,7 +34,7 @@ class Summary(TableResult):
         One per row of the table: "(intercept)", then the features; repeated for every
         class but the first where there are three or more.
     classes : tuple of str
-        Class each row speaks of; empty for fewer than three classes.
+        Class that each row describes; empty for fewer than three classes.
     coef, standard_errors, statistic, p_values : ndarray of shape (n_rows,)
         Estimates, and the two-sided test that each is zero.
     conf_int : ndarray of shape (n_rows, 2)

@@ -123,7 +123,7 @@ def bring_together(
     flat, told = message[: len(flat)], message[len(flat) :]
     flat = flat.sign() if vote else flat / told[-1]
     for p, part in zip(params, flat.split([p.numel() for p in params])):
-        if p.grad is not None or bool(part.any()):  # one that nobody used stays unused
+        if p.grad is not None or bool(part.any()):  # an unused one stays unused
             p.grad = part.reshape(p.shape).to(p.dtype).clone()
     return dict(zip(losses, told[:-1] / told[-1])), told[-1]
 

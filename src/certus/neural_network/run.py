@@ -175,7 +175,7 @@ def threads_for(module: nn.Module, rows: int) -> int | None:
     """One thread for a network so small that two would wait for one another.
 
     Only for networks that use each weight once for a row: elsewhere (convolutions,
-    recurrences) nobody knows how much there is to do, and torch decides.
+    recurrences) the amount of work is unknown, and torch decides.
     """
     plain = all(
         isinstance(part, nn.Linear) or p.ndim < 2

@@ -54,7 +54,7 @@ class Bound(TableResult):
     allowance : float
         Rounding granted to the comparison, in the units of ``observed``.
     expected : bool
-        Whether the theorem speaks of the mean over the random draws; a single run may
+        Whether the theorem is about the mean over the random draws; a single run may
         then exceed it.
     error : ndarray or None
         Standard error of ``observed`` where it is a mean of runs.
@@ -315,7 +315,7 @@ def average_bounds(records: Sequence[Record], index: int = 0) -> Bound:
     first = bounds[0]
     if any((b.steps[:rows] != first.steps[:rows]).any() for b in bounds):
         raise ValueError("the records were taken at different steps; use one every=.")
-    # A bound that is itself measured along the run is random: the theorem speaks of
+    # A bound that is itself measured along the run is random: the theorem is about
     # the mean of the difference, so its spread is what counts.
     finite = np.where(np.isfinite(limits), limits, 0.0)
     return Bound(

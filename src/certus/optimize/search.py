@@ -77,7 +77,7 @@ def grid_search(f: Any, axes: Sequence[Any]) -> Record:
         raise ValueError("f is not finite at any point of the grid.")
     best = int(np.nanargmin(values))
     steps = np.arange(values.size)
-    verdict: Bound | str = "without a Lipschitz constant of f nothing is promised"
+    verdict: Bound | str = "without a Lipschitz constant of f there is no guarantee"
     constants, extra = {}, {}
     if objective is not None and objective.lipschitz is not None:
         G = objective.lipschitz

@@ -354,7 +354,7 @@ def encode(value: Any, tensors: Tensors, where: str = "value") -> Any:
     Parameters
     ----------
     value : object
-        Anything a codec exists for, nested at will.
+        Anything that has a codec, nested to any depth.
     tensors : dict
         Receives the arrays, by name.
     where : str, default="value"

@@ -60,7 +60,7 @@ class Audit(Result):
         What was found, by how far it may be relied on; a refusal stands in the list
         that it leaves empty.
     assumed : tuple of str
-        What the lists above rest on and nobody checked.
+        Assumptions behind the lists above that were not checked.
     certificate : Certificate
         The verifier's, on the training rows.
     comparison : dict or None

@@ -33,7 +33,7 @@ def test_grid_search_equals_brute_force() -> None:
     assert record.evaluations == 9**3 == len(record.iterates)
     best = min(f([a, b, c]) for a in axis for b in axis for c in axis)
     assert record.value == best == f(record.x)
-    assert "nothing is promised" in record.refused and not record.bounds
+    assert "there is no guarantee" in record.refused and not record.bounds
 
 
 @pytest.mark.catalog("OPT-09")
