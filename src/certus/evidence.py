@@ -150,6 +150,12 @@ class PairsWitness(NamedTuple):
     noise: Array
 
 
+class CorpusWitness(NamedTuple):
+    """For counts of a text: which tokens were counted, as 32 bytes of SHA-256."""
+
+    digest: Array
+
+
 #: The classes by the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
@@ -170,6 +176,7 @@ WITNESSES: dict[str, type[Any]] = {
     "network": NetworkWitness,
     "penalised_network": NetworkWitness,
     "negative_sampling": PairsWitness,
+    "ngrams": CorpusWitness,
 }
 
 

@@ -413,6 +413,24 @@ CLAIMS = {
     "cooccurrence_counts": _WORDS(
         "pairs", "miscounted", "The pairs of words in the documents were counted again."
     ),
+    # -- language -----------------------------------------------------------------
+    "bits_per_byte": _WORDS(
+        "bits",
+        "bits",
+        "Bits that the model needs for each byte of the text, as the verifier computes "
+        "it; random bytes cost 8, and a lower number means better predictions.",
+    ),
+    "probabilities_sum": _WORDS(
+        "sum of p",
+        "sum of p",
+        "How far the probabilities of all next tokens are from a sum of one, after any "
+        "text.",
+    ),
+    "ngram_counts": _WORDS(
+        "counts",
+        "miscounted",
+        "The runs of tokens of the training text were counted again.",
+    ),
     # -- new rows -----------------------------------------------------------------
     "risk": _WORDS("risk", "risk", "What can be said about errors on new rows."),
     "error_rate": _WORDS(

@@ -27,6 +27,7 @@ from certus.verify import (
     linear_networks,
     mixture,
     neighbors,
+    ngrams,
     nonnegative,
     online,
     pac_bayes,
@@ -48,7 +49,7 @@ CHECKERS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
     *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
-    *(spectral, texts),
+    *(ngrams, spectral, texts),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()
