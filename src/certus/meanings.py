@@ -414,12 +414,6 @@ CLAIMS = {
         "pairs", "miscounted", "The pairs of words in the documents were counted again."
     ),
     # -- language -----------------------------------------------------------------
-    "bits_per_byte": _WORDS(
-        "bits",
-        "bits",
-        "Bits that the model needs for each byte of the text, as the verifier computes "
-        "it; random bytes cost 8, and a lower number means better predictions.",
-    ),
     "probabilities_sum": _WORDS(
         "sum of p",
         "sum of p",
