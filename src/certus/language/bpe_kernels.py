@@ -290,7 +290,7 @@ def learn_merges(
     Row r of ``merges`` gets left, right and the token made: a new one, or the one that
     has these bytes already. Every pair has a list of the places it was seen at; a place
     counts while its tokens still stand there. An entry of the heap holds the count it
-    was entered with; counts that fell since are entered anew when they come up.
+    was entered with; counts that fell since are entered again when they come up.
     """
     total = offsets[-1]
     tokens = store[:total].astype(np.int32)
