@@ -37,6 +37,8 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
                 "The pipeline ends in 'passthrough', so there is nothing to certify."
             )
         return unwrap(last, model[:-1].transform(X) if len(model.steps) > 1 else X)
+    if name == "Generation":  # a record of what a language model wrote
+        return model, X
     _check_fitted(model)
     encodes = hasattr(model, "encoder_") and hasattr(model, "estimator_")
     if libraries[0] == "certus" and encodes:

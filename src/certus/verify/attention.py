@@ -36,7 +36,7 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Reader:
+class PlainNetwork:
     """The weights by name, in float64; products in the chosen order of summation."""
 
     def __init__(
@@ -52,9 +52,9 @@ class Reader:
                 said = "missing" if value is ... else repr(value)
                 raise ValueError(f"The network's configuration has {name} = {said}.")
 
-    def backwards(self) -> Reader:
+    def backwards(self) -> PlainNetwork:
         """The same weights with the other order of summation."""
-        other = Reader(self.config, self.weights, -self.order)
+        other = PlainNetwork(self.config, self.weights, -self.order)
         other.kept = self.kept
         return other
 
@@ -122,11 +122,11 @@ def forward(
     -------
     float64 array of shape (..., T, V), or (..., T, width) for an encoder
     """
-    return scores(Reader(config, weights, order), tokens, source, segments)
+    return scores(PlainNetwork(config, weights, order), tokens, source, segments)
 
 
 def scores(
-    read: Reader, tokens: Any, source: Any = None, segments: Any = None
+    read: PlainNetwork, tokens: Any, source: Any = None, segments: Any = None
 ) -> Array:
     """As :func:`forward`, for weights that are kept between calls."""
     config, seen = read.config, None
@@ -145,7 +145,7 @@ def scores(
     return read.linear(x, name, config["n_tokens"], bias=False)
 
 
-def embed(read: Reader, tokens: Any, segments: Any) -> Array:
+def embed(read: PlainNetwork, tokens: Any, segments: Any) -> Array:
     """Vectors of tokens and places, (..., T, d)."""
     config = read.config
     n, d = config["n_tokens"], config["width"]
@@ -171,14 +171,14 @@ def embed(read: Reader, tokens: Any, segments: Any) -> Array:
     return x
 
 
-def last(read: Reader, x: Array, name: str) -> Array:
+def last(read: PlainNetwork, x: Array, name: str) -> Array:
     """The norm behind all layers, which only pre-norm networks have."""
     pre = read.config["norm"] == "pre"
     return read.norm(x, name, read.config["bias"]) if pre else x
 
 
 def layer(
-    read: Reader, x: Array, at: str, causal: bool, source: Array | None = None
+    read: PlainNetwork, x: Array, at: str, causal: bool, source: Array | None = None
 ) -> Array:
     """Self-attention, attention to a source if any, feed-forward; (..., T, d)."""
     bias, pre = read.config["bias"], read.config["norm"] == "pre"
@@ -197,7 +197,12 @@ def layer(
 
 
 def attend(
-    read: Reader, x: Array, memory: Array, name: str, causal: bool, rotary: bool = False
+    read: PlainNetwork,
+    x: Array,
+    memory: Array,
+    name: str,
+    causal: bool,
+    rotary: bool = False,
 ) -> Array:
     """What each position of x (..., T, d) takes from the memory (..., M, d)."""
     config, d = read.config, x.shape[-1]
@@ -247,7 +252,7 @@ def turn(x: Array) -> Array:
     return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
 
 
-def feed(read: Reader, x: Array, name: str) -> Array:
+def feed(read: PlainNetwork, x: Array, name: str) -> Array:
     """W₂ φ(W₁ x + b₁) + b₂ at each position; "swiglu": W₂ (silu(W₁x) ⊙ W₃x)."""
     config = read.config
     kind, bias = config["activation"], config["bias"]

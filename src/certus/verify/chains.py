@@ -22,7 +22,7 @@ from certus.certificate import Claim, Strength
 from certus.typing import Array
 from certus.verify import attention
 from certus.verify import deciding as bd
-from certus.verify.attention import Reader
+from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number, U, measured, refused
 from certus.verify.language import BITS, DELTA, FACTOR, ROUNDED, student
 
@@ -36,7 +36,12 @@ DOCUMENTS = 8
 
 
 def decoding_claim(
-    read: Reader, prompt: Array, found: Array, end: int, length: int, visits: int = 200
+    read: PlainNetwork,
+    prompt: Array,
+    found: Array,
+    end: int,
+    length: int,
+    visits: int = 200,
 ) -> Claim:
     """How much more probable another continuation can be.
 
@@ -69,7 +74,7 @@ def decoding_claim(
     )
 
 
-def _log_prob(read: Reader, start: Array, found: Array) -> float:
+def _log_prob(read: PlainNetwork, start: Array, found: Array) -> float:
     lp = attention.log_softmax(
         attention.scores(read, np.append(start, found[:-1]).astype(np.int64))
     )[len(start) - 1 :]
@@ -77,7 +82,7 @@ def _log_prob(read: Reader, start: Array, found: Array) -> float:
 
 
 def _best_first(
-    read: Reader, start: Array, end: int, length: int, visits: int, said: float
+    read: PlainNetwork, start: Array, end: int, length: int, visits: int, said: float
 ) -> tuple[float, int]:
     """An upper bound of the best log p, and how many beginnings were continued."""
     best, done = said, 0
@@ -127,7 +132,7 @@ def source_log_probs(law: Array, texts: Array) -> Array:
 
 
 def excess_claim(
-    read: Reader, end: int, law: Any, symbols: Any, length: int, seed: int = 0
+    read: PlainNetwork, end: int, law: Any, symbols: Any, length: int, seed: int = 0
 ) -> Claim:
     """Bits per symbol that the model pays above the entropy of a Markov source.
 
@@ -189,7 +194,9 @@ def _drawn(law: Array, length: int, seed: int) -> Array:
     return texts
 
 
-def _model_log_probs(read: Reader, end: int, symbols: Array, texts: Array) -> Array:
+def _model_log_probs(
+    read: PlainNetwork, end: int, symbols: Array, texts: Array
+) -> Array:
     """Return log Q of each symbol at each place, (texts, length, m)."""
     given = np.column_stack([np.full(len(texts), end), symbols[texts[:, :-1]]])
     parts = np.array_split(given, max(1, len(given) * given.shape[1] // 4_096))

@@ -32,6 +32,7 @@ from certus.verify import (
     online,
     pac_bayes,
     ratings,
+    sampling,
     spectral,
     stating,
     texts,
@@ -49,7 +50,7 @@ CHECKERS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
     *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
-    *(ngrams, spectral, texts),
+    *(ngrams, sampling, spectral, texts),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()

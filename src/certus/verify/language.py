@@ -25,16 +25,16 @@ from certus.certificate import Claim, Strength
 from certus.typing import Array
 from certus.verify import attention
 from certus.verify import deciding as bd
-from certus.verify.attention import Reader
+from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
 from certus.verify.stating import Checked, Given, require
 
 #: Multiplications that are spent at level "quick", and tokens that are compared then.
-QUICK, COMPARED = 1.5e10, 2_048
+QUICK, COMPARED = 1.5e10, 1_024
 #: Fewest windows from which the bits of all are estimated.
 FEWEST = 12
 #: Largest difference between two logarithms of a probability: float32 and some layers.
-NEAR = 2e-3
+NEAR = 1e-3
 #: Windows that are added up in both orders, and the factor on their difference.
 TWICE, FACTOR = 4, 10.0
 #: Numbers of scores that are held at a time.
@@ -81,22 +81,27 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if not counted.met:
         return [counted], bd.status_of(counted), marks
     stream = joined(ids, stated.end)
-    n_bytes = sum(map(len, documents))
-    read = reader(stated)
+    n_bytes, n = sum(map(len, documents)), len(stream) - 1
+    read, model_says = reader(stated), model.token_log_probs
+    every = given.level == "full" or len(windows(n, read.config["context"])) <= many(
+        read
+    )
+    own = log_probs(read, stream) if every else None
+    part = stream if own is not None else stream[: COMPARED + 1]
     claims = [
-        bits_claim(read, stream, n_bytes, given.level, len(documents)),
+        bits_claim(read, stream, n_bytes, own, len(documents)),
         counted,
-        agreement_claim(read, stream, n_bytes, model.token_log_probs, given.level),
-        causality_claim(read, stream, model.token_log_probs),
+        agreement_claim(read, part, own, model_says),
+        causality_claim(read, stream, model_says),
     ]
     if given.level == "full":
         claims.insert(1, stated_claim(claims[0], model.bits_per_byte(given.X)))
     return claims, bd.verdict(claims), marks
 
 
-def reader(stated: Statement) -> Reader:
+def reader(stated: Statement) -> PlainNetwork:
     """The verifier's network; it must be a decoder over the tokeniser's tokens."""
-    read = Reader(stated.config, stated.weights)
+    read = PlainNetwork(stated.config, stated.weights)
     require(read.config["kind"] == "decoder", "its network is not a decoder")
     n, known = read.config["n_tokens"], len(stated.tokens)
     require(n >= known, f"its network has {n} tokens and its tokeniser {known}")
@@ -152,7 +157,7 @@ def bytes_claim(
 # -- probabilities --------------------------------------------------------------------
 
 
-class Window(NamedTuple):
+class Stretch(NamedTuple):
     """Tokens ``begin … stop − 1`` go in; ``first … stop`` are scored."""
 
     begin: int
@@ -160,24 +165,24 @@ class Window(NamedTuple):
     stop: int
 
 
-def windows(n: int, context: int) -> list[Window]:
+def windows(n: int, context: int) -> list[Stretch]:
     """Windows over n tokens behind an end-of-text token, each half a context on."""
-    found, step = [Window(0, 1, min(context, n))], max(1, context // 2)
+    found, step = [Stretch(0, 1, min(context, n))], max(1, context // 2)
     while found[-1].stop < n:
         begin, done = found[-1].begin + step, found[-1].stop
-        found.append(Window(begin, done + 1, min(begin + context, n)))
+        found.append(Stretch(begin, done + 1, min(begin + context, n)))
     return found
 
 
 def window_log_probs(
-    read: Reader, stream: Array, some: list[Window]
-) -> Iterator[tuple[Window, Array]]:
+    read: PlainNetwork, stream: Array, some: list[Stretch]
+) -> Iterator[tuple[Stretch, Array]]:
     """Each window with log p of its scored tokens."""
     config = read.config
     row = config["context"] * max(config["n_tokens"], config["heads"], 1)
     row = max(row, config["heads"] * config["context"] ** 2)
     many = max(1, HELD // row)
-    same: dict[int, list[Window]] = {}
+    same: dict[int, list[Stretch]] = {}
     for window in some:
         same.setdefault(window.stop - window.begin, []).append(window)
     for alike in same.values():
@@ -190,7 +195,7 @@ def window_log_probs(
                 yield w, lp[at - 1 - w.begin, stream[at]]
 
 
-def log_probs(read: Reader, stream: Array) -> Array:
+def log_probs(read: PlainNetwork, stream: Array) -> Array:
     """Natural log p of each token behind the first, in the stated windows."""
     found = np.zeros(len(stream) - 1)
     every = windows(len(found), read.config["context"])
@@ -199,7 +204,7 @@ def log_probs(read: Reader, stream: Array) -> Array:
     return found
 
 
-def rounding(read: Reader, stream: Array, some: list[Window]) -> float:
+def rounding(read: PlainNetwork, stream: Array, some: list[Stretch]) -> float:
     """Ten times the largest difference of a token's log p in two orders; relative."""
     picked = [some[i] for i in spread(len(some), TWICE)]
     there, back = (
@@ -218,21 +223,29 @@ def spread(n: int, size: int) -> list[int]:
 # -- bits -----------------------------------------------------------------------------
 
 
+def many(read: PlainNetwork) -> int:
+    """How many windows are scored at level "quick"."""
+    size = sum(np.size(w) for w in read.weights.values())
+    return max(FEWEST, int(QUICK / (read.config["context"] * size)))
+
+
 def bits_claim(
-    read: Reader, stream: Array, n_bytes: int, level: str, documents: int = 1
+    read: PlainNetwork,
+    stream: Array,
+    n_bytes: int,
+    own: Array | None = None,
+    documents: int = 1,
 ) -> Claim:
-    """Bits per byte: of all windows, or of some of them with an interval."""
+    """Bits per byte from all log-probabilities, or an interval from some windows."""
     every = windows(len(stream) - 1, read.config["context"])
-    one = read.config["context"] * sum(np.size(w) for w in read.weights.values())
-    many = max(FEWEST, int(QUICK / one))
     words: Any = {"objective": told(read, documents)}
-    if level == "quick" and len(every) > many:
+    if own is None:
         rng = np.random.default_rng(len(stream))
-        picked = [every[i] for i in np.sort(rng.permutation(len(every))[:many])]
-        return _sampled(read, stream, n_bytes, every, picked, words)
-    bits = [-lp.sum() / BITS for _, lp in window_log_probs(read, stream, every)]
-    total = math.fsum(bits)
-    off = rounding(read, stream, every) / BITS * (len(stream) - 1)
+        picked = np.sort(rng.permutation(len(every))[: many(read)])
+        some = [every[i] for i in picked]
+        return _sampled(read, stream, n_bytes, len(every), some, words)
+    total = -math.fsum(own) / BITS
+    off = rounding(read, stream, every) / BITS * len(own)
     found = Number(total / n_bytes, off / n_bytes + 64 * bd.U * total / n_bytes)
     return bd.proved(
         *("bits_per_byte", found, None),
@@ -245,7 +258,7 @@ def bits_claim(
     )
 
 
-def told(read: Reader, documents: int) -> str:
+def told(read: PlainNetwork, documents: int) -> str:
     """Windows, and what the first token sees, in one line."""
     size, many = read.config["context"], ""
     if documents > 1:
@@ -257,18 +270,18 @@ def told(read: Reader, documents: int) -> str:
 
 
 def _sampled(
-    read: Reader,
+    read: PlainNetwork,
     stream: Array,
     n_bytes: int,
-    every: list[Window],
-    picked: list[Window],
+    count: int,
+    picked: list[Stretch],
     words: dict[str, Any],
 ) -> Claim:
     """An interval for the bits of all windows from some that were drawn at random."""
     found = dict(window_log_probs(read, stream, picked))
     bits = np.array([-found[w].sum() / BITS for w in picked])
-    low, high = student(bits, DELTA, of=len(every))
-    low, high = (len(every) * max(0.0, end) / n_bytes for end in (low, high))
+    low, high = student(bits, DELTA, of=count)
+    low, high = (count * max(0.0, end) / n_bytes for end in (low, high))
     return Claim(
         *("bits_per_byte", Strength.STATISTICAL, high, None, None),
         theorem="Student's interval for the mean over windows drawn without return",
@@ -277,7 +290,7 @@ def _sampled(
         ),
         delta=DELTA,
         detail=f"between {low:.3f} and {high:.3f} bits per byte for {n_bytes:,} bytes, "
-        f"from {len(picked)} of {len(every):,} windows; level='full' takes all",
+        f"from {len(picked)} of {count:,} windows; level='full' takes all",
         **words,
     )
 
@@ -313,15 +326,14 @@ Numbers = Callable[[Array], Array]
 
 
 def agreement_claim(
-    read: Reader, stream: Array, n_bytes: int, model: Numbers, level: str
+    read: PlainNetwork, stream: Array, own: Array | None, model: Numbers
 ) -> Claim:
     """Whether the model gives each token the verifier's probability."""
-    n = len(stream) - 1 if level == "full" else min(len(stream) - 1, COMPARED)
-    part = stream[: n + 1]
-    own, said = log_probs(read, part), numbers(model, part[1:])
-    apart = np.abs(own - said)
-    worst = float(apart.max()) if np.isfinite(said).all() else math.inf
-    off = rounding(read, part, windows(n, read.config["context"]))
+    n = len(stream) - 1
+    own = log_probs(read, stream) if own is None else own
+    apart = np.abs(own - numbers(model, stream[1:]))
+    worst = float(apart.max()) if np.isfinite(apart).all() else math.inf
+    off = rounding(read, stream, windows(n, read.config["context"]))
     return bd.proved(
         *("agreement", Number(worst, off), NEAR),
         f"the model's log-probabilities of {n:,} tokens agree within {worst:.1e}",
@@ -343,13 +355,14 @@ def numbers(model: Numbers, ids: Array) -> Array:
     return said
 
 
-def causality_claim(read: Reader, stream: Array, model: Numbers) -> Claim:
+def causality_claim(read: PlainNetwork, stream: Array, model: Numbers) -> Claim:
     """Whether probabilities depend on earlier tokens alone, at some places.
 
     The verifier is given the tokens before each place and no others; and the model is
     given other tokens behind it.
     """
-    context, n = read.config["context"], min(len(stream) - 1, COMPARED)
+    context = read.config["context"]
+    n = min(len(stream) - 1, 2 * context)
     ids = stream[1 : n + 1]
     said, worst = numbers(model, ids), 0.0
     places = spread(n, 8)

@@ -24,9 +24,10 @@ from certus.certificate import Claim
 from certus.typing import Array
 from certus.verify import attention
 from certus.verify import deciding as bd
-from certus.verify.attention import Reader
+from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
 from certus.verify.language import FACTOR, NEAR, ROUNDED, windows
+from certus.verify.stating import Checked, Given, require
 
 #: Largest miss of an interval, and distance of two laws.
 MISS = 1e-5
@@ -36,6 +37,10 @@ ALIKE = 1e-4
 TRIED = 24
 
 
+#: Where a token comes from: the network, an accepted proposal, or what is left of p.
+DRAWN, ACCEPTED, RESIDUAL = 0, 1, 2
+
+
 class How(NamedTuple):
     """How a token is drawn; 0 stands for the most probable one, and for all tokens."""
 
@@ -43,8 +48,29 @@ class How(NamedTuple):
     top_k: int = 0
     top_p: float = 1.0
 
+    def __str__(self) -> str:
+        return f"temperature {self.temperature:g}, top_k {self.top_k or None}, " + (
+            f"top_p {self.top_p:g}"
+        )
 
-def scores_at(read: Reader, stream: Array, begun: int) -> Array:
+
+class Proposals(NamedTuple):
+    """What a draft proposed, and what the sampler used to decide on it.
+
+    ``place`` counts from the end-of-text token at the beginning; q and p are the laws
+    that the sampler used, (n, V) each.
+    """
+
+    place: Array
+    token: Array
+    q: Array
+    p: Array
+    drawn_by: Array
+    decided_by: Array
+    accepted: Array
+
+
+def scores_at(read: PlainNetwork, stream: Array, begun: int) -> Array:
     """The scores behind which tokens ``begun``, … of the stream were drawn, (n, V)."""
     found = []
     for w in windows(len(stream) - 1, read.config["context"]):
@@ -55,7 +81,7 @@ def scores_at(read: Reader, stream: Array, begun: int) -> Array:
     return np.concatenate(found)
 
 
-def rounding_at(read: Reader, S: Array, stream: Array, begun: int) -> float:
+def rounding_at(read: PlainNetwork, S: Array, stream: Array, begun: int) -> float:
     """Ten times the largest difference of a score in two orders of summation."""
     back = scores_at(read.backwards(), stream, begun)
     return FACTOR * float(np.abs(S - back).max(initial=0.0)) + 64 * bd.U
@@ -122,33 +148,45 @@ def miss(p: Array, token: int, u: float) -> float:
 
 
 def replay_claim(
-    read: Reader, stream: Array, begun: int, uniforms: Array, how: How
+    read: PlainNetwork,
+    stream: Array,
+    begun: int,
+    uniforms: Array,
+    how: How,
+    source: Array | None = None,
+    proposals: Proposals | None = None,
 ) -> Claim:
     """Whether each token from place ``begun`` of the stream is what its number gives.
 
     ``stream`` begins with an end-of-text token, and may hold a prompt before ``begun``.
+    Tokens that were accepted from a draft are judged with it, those of the residual by
+    the laws that the sampler used.
     """
-    u = np.asarray(uniforms, dtype=np.float64).ravel()
     n = len(stream) - begun
-    sound = len(u) == n > 0 and bool(np.all((u >= 0) & (u < 1)))
+    u = np.asarray(uniforms, dtype=np.float64).ravel()
+    u = np.full(n, 0.5) if how.temperature == 0 else u  # nothing is drawn
+    source = np.zeros(n, np.int64) if source is None else np.asarray(source)
+    sound = len(u) == n == len(source) and bool(np.all((u >= 0) & (u < 1)))
     worst, outside, ambiguous, off = (0.0 if sound else math.inf), 0, 0, 0.0
-    if sound:
+    if sound and n:
         found = scores_at(read, stream, begun)
         off = rounding_at(read, found, stream, begun) / (how.temperature or 1.0)
-        for S, token, x in zip(found, stream[begun:], u, strict=True):
-            tried = laws(S, how)
+        left = {} if proposals is None else _residuals(proposals)
+        for i in np.flatnonzero(source != ACCEPTED):
+            tried = laws(found[i], how)
+            if source[i] == RESIDUAL:
+                tried = left.get(begun + int(i), [np.zeros(len(found[i]))])
             ambiguous += len(tried) > 1
-            misses = [miss(p, int(token), float(x)) for p in tried]
+            misses = [miss(p, int(stream[begun + i]), float(u[i])) for p in tried]
             outside += misses[0] > 0
             worst = max(worst, min(misses))
     what = "is the most probable one" if how.temperature == 0 else "is what was drawn"
     told = f"{outside:,} lie outside, by rounding" if outside else "none lies outside"
-    words = f"{ambiguous:,} had almost equal candidates"
     return bd.proved(
         *("replay", Number(worst, off), MISS),
-        f"each of {n:,} tokens {what}: {told} (at most {worst:.1e}); {words}",
-        missed=f"a token is not what temperature {how.temperature:g}, top_k "
-        f"{how.top_k} and top_p {how.top_p:g} give for its number: {worst:.2g} outside",
+        f"each of {n:,} tokens {what}: {told} (at most {worst:.1e}); {ambiguous:,} had "
+        "almost equal candidates",
+        missed=f"a token is not what {how} gives for its number: {worst:.2g} outside",
         objective="largest distance of a uniform number from its token's interval",
         theorem="inverse distribution function, with the verifier's own network and "
         "without a cache",
@@ -157,7 +195,16 @@ def replay_claim(
     )
 
 
-def cache_claim(read: Reader, stream: Array, begun: int, said: Array) -> Claim:
+def _residuals(given: Proposals) -> dict[int, list[Array]]:
+    """What is left of p at the places of refused proposals."""
+    return {
+        int(place): [_rest(p, q)]
+        for place, p, q, accepted in zip(given.place, given.p, given.q, given.accepted)
+        if not accepted
+    }
+
+
+def cache_claim(read: PlainNetwork, stream: Array, begun: int, said: Array) -> Claim:
     """Whether log-probabilities found with a cache are those found without."""
     S = scores_at(read, stream, begun)
     lp, off = attention.log_softmax(S), rounding_at(read, S, stream, begun)
@@ -180,6 +227,11 @@ def cache_claim(read: Reader, stream: Array, begun: int, said: Array) -> Claim:
 # -- speculative decoding -------------------------------------------------------------
 
 
+def _rest(p: Array, q: Array) -> Array:
+    rest = np.maximum(p - q, 0.0)
+    return rest / rest.sum() if rest.sum() > 0 else p
+
+
 def step_law(draws: Array, p: Array, q: Array) -> Array:
     """The law of one step that draws from ``draws`` and then uses p and q.
 
@@ -187,10 +239,7 @@ def step_law(draws: Array, p: Array, q: Array) -> Array:
     """
     ratio = np.divide(p, q, out=np.full(len(p), np.inf), where=q > 0)
     kept = draws * np.minimum(1.0, ratio)
-    rest = np.maximum(p - q, 0.0)
-    if rest.sum() == 0.0:
-        rest = p
-    return kept + (draws.sum() - kept.sum()) * rest / rest.sum()
+    return kept + (draws.sum() - kept.sum()) * _rest(p, q)
 
 
 def distance(a: Array, b: Array) -> float:
@@ -198,58 +247,127 @@ def distance(a: Array, b: Array) -> float:
     return 0.5 * float(np.abs(a - b).sum())
 
 
-class Tried(NamedTuple):
-    """A token that a draft proposed: its place, and what the sampler made of it."""
-
-    place: int
-    token: int
-    p: float
-    q: float
-    u: float
-    accepted: bool
-
-
 def speculative_claim(
-    read: Reader, draft: Reader, stream: Array, tried: list[Tried], how: How
+    read: PlainNetwork, draft: PlainNetwork, stream: Array, given: Proposals, how: How
 ) -> Claim:
     """Whether speculative steps have the law of the target network.
 
-    The law of each step is that of proposals from the verifier's own q, accepted by the
-    ratio that the sampler recorded; accepted and refused ones are decided again. All
-    tokens before a tried one were accepted, so they stand in the stream.
+    Proposals are drawn from the verifier's own q, which is checked by their numbers;
+    the p and q that the sampler used then give the law of a step. All tokens before a
+    tried one were accepted, so they stand in the stream.
     """
-    worst, apart, wrong = 0.0, 0.0, 0
-    first = min((one.place for one in tried), default=len(stream) - 1)
-    own, other = (scores_at(net, stream, first) for net in (read, draft))
-    off = rounding_at(read, own, stream, first)
-    off += rounding_at(draft, other, stream, first)
-    for one in tried:
-        p, q = (
-            _nearest(laws(S[one.place - first], how), one.token, said)
-            for S, said in ((own, one.p), (other, one.q))
-        )
-        here = abs(p[one.token] - one.p), abs(q[one.token] - one.q)
-        apart = max(apart, *here)
-        used_p, used_q = p.copy(), q.copy()
-        used_p[one.token], used_q[one.token] = one.p, one.q
-        worst = max(worst, distance(step_law(q, used_p, used_q), p))
-        wrong += one.accepted != bool(one.u * one.q < one.p)
-    found = Number(max(worst, 1.0 if wrong else apart), off / (how.temperature or 1.0))
+    n, V = len(given.place), read.config["n_tokens"]
+    shapes = {part.shape for part in (given.q, given.p)}
+    sound = shapes == {(n, V)} and all(len(part) == n for part in given)
+    places = np.asarray(given.place)
+    sound = sound and bool(np.all((places > 0) & (places < len(stream))))
+    worst, apart, wrong, off = 0.0, 0.0, 0 if sound else max(1, n), 0.0
+    if sound and n:
+        first = int(places.min())
+        own, other = (scores_at(net, stream, first) for net in (read, draft))
+        off = rounding_at(read, own, stream, first)
+        off += rounding_at(draft, other, stream, first)
+        for place, token, q, p, drawn, decided, accepted in zip(*given):
+            true_p = _nearest(laws(own[place - first], how), p)
+            true_q = _nearest(laws(other[place - first], how), q)
+            apart = max(apart, distance(p, true_p), distance(q, true_q))
+            worst = max(worst, distance(step_law(true_q, p, q), true_p))
+            u = 0.5 if how.temperature == 0 else float(drawn)
+            wrong += not miss(true_q, int(token), u) <= MISS
+            wrong += bool(accepted) != bool(decided * q[token] < p[token])
+            wrong += bool(accepted) and stream[place] != token
+    found = Number(math.inf if wrong else worst, off / (how.temperature or 1.0))
     return bd.proved(
         *("speculative_gap", found, MISS),
-        f"{len(tried):,} drafted tokens: one step is within {worst:.1e} of the "
-        f"target's law; p and q are within {apart:.1e}",
-        missed=f"{wrong:,} drafted tokens were kept or refused against p and q"
+        f"{n:,} drafted tokens: the law of a step is within {worst:.1e} of the "
+        f"target's; the p and q in use are within {apart:.1e} of the networks'",
+        missed=f"{wrong:,} drafted tokens were drawn or kept against their numbers"
         if wrong
-        else f"a step is {worst:.2g} away from the target's law; the p or q that was "
-        f"used is {apart:.2g} off",
+        else f"the law of a step is {worst:.2g} away from the target's; the p or q in "
+        f"use is {apart:.2g} off",
         objective="largest total variation distance of one step's law and the target's",
-        theorem="the law of a step is Σ q·min(1, p/q) plus what is left, a finite sum",
+        theorem="the law of a step is q·min(1, p/q) plus what is left of p: a finite "
+        "sum",
         assumptions=(ROUNDED,),
         fix="accept with the same p and q that tokens are drawn from, filters included",
     )
 
 
-def _nearest(found: list[Array], token: int, said: float) -> Array:
+def _nearest(found: list[Array], used: Array) -> Array:
     """Of the laws that rounding allows, the one that comes nearest to the record."""
-    return min(found, key=lambda p: abs(p[token] - said))
+    return min(found, key=lambda p: distance(p, used))
+
+
+# -- a generation ---------------------------------------------------------------------
+
+
+class Statement(NamedTuple):
+    """The network, and the record of a generation."""
+
+    read: PlainNetwork
+    draft: PlainNetwork | None
+    stream: Array
+    begun: int
+    how: How
+    searched: bool
+
+
+def _generation(made: Any) -> Statement:
+    draft = made.draft
+    how = How(float(made.temperature), int(made.top_k or 0), float(made.top_p))
+    return Statement(
+        PlainNetwork(made.config, made.weights),
+        None if draft is None else PlainNetwork(draft.config, draft.weights),
+        np.append(int(made.end), np.asarray(made.ids)).astype(np.int64),
+        int(made.prompt_length) + 1,
+        how,
+        made.beam is not None,
+    )
+
+
+READERS = {"Generation": _generation}
+
+
+def check(made: Any, stated: Statement, given: Given) -> Checked:
+    """Draw a generation again, without a cache and without its code."""
+    read, stream, begun = stated.read, stated.stream, stated.begun
+    require(0 < begun <= len(stream), "its prompt is longer than the text")
+    record = None
+    if stated.draft is not None:
+        d = made.draft
+        record = Proposals(
+            *(np.asarray(d.places) + 1, np.asarray(d.tokens), np.asarray(d.q)),
+            *(np.asarray(d.p), np.asarray(d.draft_uniforms)),
+            *(np.asarray(d.accept_uniforms), np.asarray(d.accepted)),
+        )
+    claims = (
+        []
+        if stated.searched
+        else [
+            replay_claim(
+                read, stream, begun, made.uniforms, stated.how, made.source, record
+            )
+        ]
+    )
+    if record is not None and stated.draft is not None:
+        claims.append(speculative_claim(read, stated.draft, stream, record, stated.how))
+    if begun < len(stream):
+        claims.append(cache_claim(read, stream, begun, made.log_probs))
+    claims.append(_text_claim(made))
+    marks = {"shape": [len(stream) - begun], "dtype": "tokens"}
+    return claims, bd.verdict(claims), marks
+
+
+def _text_claim(made: Any) -> Claim:
+    """Whether the text is what its tokens stand for."""
+    ids = np.asarray(made.ids)[int(made.prompt_length) :]
+    require(all(0 <= i < len(made.tokens) for i in ids), "it has unknown tokens")
+    said = b"".join([made.tokens[i] for i in ids]).decode("utf-8", "replace")
+    return bd.proved(
+        *("bytes_counted", Number(float(said != made.text)), 0.0),
+        f"the text is what its {len(ids):,} tokens stand for",
+        missed="the text is not what its tokens stand for",
+        objective="whether the bytes of the tokens, joined, differ from the text",
+        theorem="compared byte by byte",
+        fix="take the text from the generation's own tokens",
+    )

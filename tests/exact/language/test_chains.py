@@ -12,7 +12,7 @@ from tests.helpers.language import SmallModel
 
 from certus.certificate import Strength
 from certus.verify import attention, chains
-from certus.verify.attention import Reader
+from certus.verify.attention import PlainNetwork
 
 TINY = {"layers": 1, "width": 8, "heads": 2, "context": 8}
 
@@ -25,7 +25,7 @@ class Small(SmallModel):
             n_tokens, special = 4, {"<|end|>": 3}
 
         super().__init__(Four(), seed, size, **TINY)
-        self.read = Reader(self.config_, self.weights_)
+        self.read = PlainNetwork(self.config_, self.weights_)
 
     def log_prob(self, text: Any) -> float:
         given = np.array([3, *text])

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.language import SmallModel
 
 from certus.verify import attention, language, sampling
-from certus.verify.sampling import How, Tried
+from certus.verify.sampling import How, Proposals
 
 PROMPT = list(b"Once ")
 HOWS = [
@@ -23,7 +23,7 @@ HOWS = [
 ]
 
 
-def reader(model: SmallModel) -> attention.Reader:
+def reader(model: SmallModel) -> attention.PlainNetwork:
     return language.reader(language._language_model(model))
 
 
@@ -147,37 +147,67 @@ def test_the_law_of_a_step_by_drawing() -> None:
 
 
 def speculated(how: How, raw: bool = False, n: int = 40) -> Any:
-    """A target, a draft, the text, and each tried token."""
+    """A target, a draft, the text, its numbers, where tokens come from, proposals."""
     model, small = SmallModel(), SmallModel(seed=2, layers=1)
     rng = np.random.default_rng(3)
-    stream, tried = [model.end, *PROMPT], []
+    stream, tried, numbers, source = [model.end, *PROMPT], [], [], []
+
+    def by(p: np.ndarray, u: float) -> int:
+        total = np.cumsum(p)
+        return int(np.searchsorted(total, u * total[-1], side="right"))
+
     while len(stream) < n:
         p, q = (next_law(each, stream, how) for each in (model, small))
         used = next_law(small, stream, How()) if raw else q
-        x, u = int(rng.choice(len(q), p=q)), float(rng.random())
-        accepted = bool(u * used[x] < p[x])
-        tried.append(Tried(len(stream), x, p[x], used[x], u, accepted))
+        u, decide, again = rng.random(3)
+        x = by(q, u)
+        accepted = bool(decide * used[x] < p[x])
+        tried.append((len(stream), x, used, p, u, decide, accepted))
+        numbers.append(u if accepted else again)
+        source.append(1 if accepted else 2)
         if not accepted:
             rest = np.maximum(p - used, 0)
-            x = int(rng.choice(len(p), p=rest / rest.sum()))
+            x = by(rest / rest.sum(), again)
         stream.append(x)
-    return reader(model), reader(small), np.array(stream), tried
+    made = Proposals(*(np.array(part) for part in zip(*tried)))
+    reads = reader(model), reader(small)
+    return *reads, np.array(stream), made, np.array(numbers), np.array(source)
 
 
 @pytest.mark.parametrize("how", [How(), How(0.8, 10)], ids=str)
 def test_a_right_draft_is_confirmed(how: How) -> None:
-    claim = sampling.speculative_claim(*speculated(how), how)
+    read, draft, stream, made, numbers, source = speculated(how)
+    claim = sampling.speculative_claim(read, draft, stream, made, how)
     assert claim.met and claim.value < 1e-6
+    assert 0 < made.accepted.sum() < len(made.accepted)
+    again = sampling.replay_claim(read, stream, 6, numbers, how, source, made)
+    assert again.met and again.value < 1e-6
 
 
 def test_a_draft_with_the_raw_q() -> None:
     """Proposals come from the ten best tokens, acceptance looks at all of them."""
     how = How(1.0, 10)
-    claim = sampling.speculative_claim(*speculated(how, raw=True), how)
-    assert claim.met is False and claim.value > 0.01
+    read, draft, stream, made, *_ = speculated(how, raw=True)
+    claim = sampling.speculative_claim(read, draft, stream, made, how)
+    assert claim.met is False and 0.01 < claim.value < 1
 
 
-def test_a_forged_acceptance() -> None:
-    read, draft, stream, tried = speculated(How())
-    tried[0] = tried[0]._replace(accepted=not tried[0].accepted)
-    assert sampling.speculative_claim(read, draft, stream, tried, How()).met is False
+def test_forged_proposals() -> None:
+    read, draft, stream, made, numbers, source = speculated(How())
+
+    def judged(**changed: Any) -> Any:
+        given = made._replace(**changed)
+        return sampling.speculative_claim(read, draft, stream, given, How()).met
+
+    assert judged()
+    flipped = made.accepted.copy()
+    flipped[0] = not flipped[0]
+    assert judged(accepted=flipped) is False
+    assert judged(drawn_by=(made.drawn_by + 0.5) % 1) is False
+    assert judged(token=np.roll(made.token, 1)) is False
+    assert judged(q=made.q[:, :-1]) is False
+    assert judged(place=made.place + 1000) is False
+    claim = sampling.replay_claim(
+        read, stream, 6, (numbers + 0.5) % 1, How(), source, made
+    )
+    assert claim.met is False
