@@ -1,4 +1,5 @@
 # Written by `make stubs` from the rows of the package; do not edit.
 from certus.language.tokenizers import BPETokenizer as BPETokenizer
 from certus.language.tokenizers import ByteTokenizer as ByteTokenizer
+from certus.language.language_model import LanguageModel as LanguageModel
 from certus.language.ngram import NGramModel as NGramModel

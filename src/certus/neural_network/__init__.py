@@ -10,6 +10,7 @@ from certus.lazy import exports
 
 #: The module of each public name that is not an estimator.
 _WHERE = {
+    "Muon": "muon",
     "SignSGD": "optim",
     "augment": "",
     "bootstrap_counts": "ensemble",

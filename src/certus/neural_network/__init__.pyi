@@ -6,6 +6,7 @@ from certus.neural_network.distillation import Distilled as Distilled
 from certus.neural_network.mlp import MLPClassifier as MLPClassifier
 from certus.neural_network.mlp_regressor import MLPRegressor as MLPRegressor
 from certus.neural_network.multitask import MultiTaskNetwork as MultiTaskNetwork
+from certus.neural_network.muon import Muon as Muon
 from certus.neural_network.neural import NeuralClassifier as NeuralClassifier
 from certus.neural_network.neural import NeuralRegressor as NeuralRegressor
 from certus.neural_network.sequences import RecurrentClassifier as RecurrentClassifier

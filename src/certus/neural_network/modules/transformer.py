@@ -207,7 +207,7 @@ class Transformer(nn.Module):
     >>> from certus.neural_network.modules import PUBLISHED
     >>> with torch.device("meta"):
     ...     f"{count_parameters(Transformer(**PUBLISHED['gpt3'])):,}"
-    '174,604,283,904'
+    '174,604,259,328'
     """
 
     positions: Tensor | None
@@ -280,7 +280,8 @@ class Transformer(nn.Module):
             self.encoder.extend(Block(self.config, False) for _ in range(layers))
         pre = norm == "pre"
         self.norm = nn.LayerNorm(width, bias=bias) if pre else nn.Identity()
-        self.source_norm = nn.LayerNorm(width, bias=bias) if pre else nn.Identity()
+        both = pre and kind == "both"
+        self.source_norm = nn.LayerNorm(width, bias=bias) if both else nn.Identity()
         self.head: nn.Linear | None = None
         if kind != "encoder" and not tied:
             self.head = nn.Linear(width, n_tokens, bias=False)
@@ -335,8 +336,12 @@ class Transformer(nn.Module):
         )
         if self.config["kind"] == "encoder":
             return TransformerOutput(states, kept)
+        return TransformerOutput(self.scores(states), kept)
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Scores of the next token, (..., n_tokens), from the last layer's vectors."""
         table = self.embedding.weight if self.head is None else self.head.weight
-        return TransformerOutput(F.linear(states, table), kept)
+        return F.linear(states, table)
 
     def states(
         self,
