@@ -333,7 +333,9 @@ def in_each_way(X: Any, y: Any) -> Iterator[dict[str, Any]]:
 
 
 def text_code(text: Any) -> int:
-    """Checksum of a document: a str, or its words."""
+    """Checksum of a document: a str, its bytes, or its words."""
+    if isinstance(text, bytes):
+        return zlib.crc32(text)
     if not isinstance(text, str):
         text = "\x1f".join(map(str, text))
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))

@@ -24,7 +24,6 @@ WIDTH = 80
 _AXES = {
     "ratings": ("users", "items"),
     "text": ("documents", "words"),
-    "bytes": ("documents", "bytes"),
     "str": ("documents", ""),
     "sequences": ("sequences", ""),
     "counts": ("words", "contexts"),

@@ -23,7 +23,7 @@ KERNEL = VERIFY / "kernel"
 KERNEL_LINES = 1_500
 VERIFY_LINES = 8_715
 #: The rooms for language, a transformer of their own among them, have these together.
-ROOMS = "attention chains copies documents language mixing ngrams sampling tokens"
+ROOMS = "attention chains copies language mixing ngrams sampling tokens"
 LANGUAGE = tuple(ROOMS.split())
 LANGUAGE_LINES = 1_200
 

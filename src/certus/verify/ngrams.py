@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus import fingerprints
 from certus.certificate import Claim
 from certus.typing import Array
 from certus.verify import deciding as bd
-from certus.verify import documents
+from certus.verify import language
 from certus.verify.deciding import Number, U, gamma
-from certus.verify.documents import Text
 from certus.verify.stating import Checked, Given, require
 
 #: How far a sum of probabilities may be from one; a share or discount from ours.
@@ -41,12 +41,20 @@ FIX = "fit again, or restore the model file"
 
 
 class Statement(NamedTuple):
-    """The longest runs."""
+    """The longest runs, and the bytes of each token."""
 
     order: int
+    tokens: list[bytes]
+    end: int
 
 
-READERS = {"NGramModel": lambda model: Statement(int(model.order))}
+def _ngrams(model: Any) -> Statement:
+    tokenizer = model.tokenizer_
+    tokens = [bytes(token) for token in tokenizer.tokens]
+    return Statement(int(model.order), tokens, int(tokenizer.special[language.END]))
+
+
+READERS = {"NGramModel": _ngrams}
 
 
 class RunTree(NamedTuple):
@@ -67,21 +75,27 @@ class RunTree(NamedTuple):
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Sums of probabilities, bits of the text; of the training text, its counts."""
     bd.refuse_weights(model, given.sample_weight)
-    text, order = documents.encoded(model.tokenizer_, given.X), stated.order
-    tree = _tree(model, order, text.n_tokens)
-    claims = [_sum_claim(tree)]
-    ids = np.append(text.ids, text.end)
+    documents, order = language.documents_of(given.X), stated.order
+    marks = fingerprints.of_texts(documents, np.zeros(len(documents)))
+    each = [np.asarray(model.tokenizer_.encode(text)) for text in documents]
+    counted = language.bytes_claim(stated.tokens, stated.end, each, documents)
+    if not counted.met:
+        return [counted], bd.status_of(counted), marks
+    tree = _tree(model, order, len(stated.tokens))
+    claims, end = [_sum_claim(tree)], stated.end
+    ids = np.append(language.joined(each, end)[1:], end)
     digest = hashlib.sha256(ids.astype("<i4").tobytes()).digest()
     seen = getattr(given.witness, "digest", None)
     known = seen is not None and np.asarray(seen).tobytes() == digest
     long = known and given.level != "full" and len(ids) > QUICK
     most = min(3, order) if long else order
-    passed = _read(tree, ids, text.end, most)
+    passed = _read(tree, ids, end, most)
     if most == order:
-        claims.append(_bits_claim(text, order, passed.bits[:-1]))
+        claims.append(_bits_claim(documents, order, passed.bits[:-1]))
+    claims.append(counted)
     if known:
         claims.append(_counts_claim(tree, passed, most))
-    return claims, bd.verdict(claims), text.fingerprint
+    return claims, bd.verdict(claims), marks
 
 
 def _tree(model: Any, order: int, V: int) -> RunTree:
@@ -204,15 +218,15 @@ def _reach(line: Array, end: int) -> Array:
     return place - np.concatenate([[0], last[:-1]]) + 1
 
 
-def _bits_claim(text: Text, order: int, bits: Array) -> Claim:
+def _bits_claim(documents: list[bytes], order: int, bits: Array) -> Claim:
     total, n = math.fsum(bits.tolist()), len(bits)
     rounding = 4 * n * gamma(3 * order + 2) + 4 * U * math.fsum(np.abs(bits).tolist())
-    found = Number(total / text.size, rounding / text.size)
-    many = len(text.documents)
+    size, many = sum(map(len, documents)), len(documents)
+    found = Number(total / size, rounding / size)
     ends = f" and {many - 1:,} ends of text" if many > 1 else ""
     return bd.proved(
         *("bits_per_byte", found, None),
-        f"{found.value:.4f} bits per byte on {text.size:,} bytes{ends}",
+        f"{found.value:.4f} bits per byte for {size:,} bytes{ends}",
         objective="−Σ log₂ p(xₜ | x_{<t}) / bytes of the text; the first token follows "
         "an end of text",
         theorem="the tokens decode to exactly these bytes; each p was computed again "

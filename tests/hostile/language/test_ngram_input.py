@@ -66,12 +66,11 @@ def test_a_forged_tokeniser_is_found():
             return super().encode(text, special=special)[:-1]
 
     model.tokenizer_ = Shorter(model.tokenizer_.special_tokens)
-    with pytest.raises(ValueError, match="do not stand for the bytes"):
-        certus.certify(model, "abc")
+    found = certus.certify(model, "abc")
+    assert found["bytes_counted"].met is False and "bits_per_byte" not in found
 
 
-@pytest.mark.parametrize("texts", ["", 3.5, [3]])
-def test_certify_wants_a_text(texts):
+def test_certify_wants_a_text():
     model = NGramModel(3).fit("abc")
-    with pytest.raises(ValueError, match="text"):
-        certus.certify(model, texts)
+    with pytest.raises(ValueError, match="text is empty"):
+        certus.certify(model, "")
