@@ -414,6 +414,12 @@ CLAIMS = {
         "pairs", "miscounted", "The pairs of words in the documents were counted again."
     ),
     # -- language -----------------------------------------------------------------
+    "mixing_gap": _WORDS(
+        "best mix",
+        "not best",
+        "No other weights of the models can lower the bits per byte of this text by "
+        "more than this.",
+    ),
     "probabilities_sum": _WORDS(
         "sum of p",
         "sum of p",

@@ -2,4 +2,5 @@
 from certus.language.tokenizers import BPETokenizer as BPETokenizer
 from certus.language.tokenizers import ByteTokenizer as ByteTokenizer
 from certus.language.language_model import LanguageModel as LanguageModel
+from certus.language.mixture import MixtureOfModels as MixtureOfModels
 from certus.language.ngram import NGramModel as NGramModel

@@ -25,6 +25,7 @@ from certus.verify import (
     language,
     linear,
     linear_networks,
+    mixing,
     mixture,
     neighbors,
     ngrams,
@@ -50,7 +51,7 @@ CHECKERS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
     *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
-    *(ngrams, sampling, spectral, texts),
+    *(mixing, ngrams, sampling, spectral, texts),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()
