@@ -32,7 +32,7 @@ _PASSED = "for the data and weights you passed"
 
 def certify(
     model: Any,
-    X: Any,
+    X: Any = None,
     y: Any = None,
     sample_weight: ArrayLike | None = None,
     *,
@@ -48,7 +48,7 @@ def certify(
         last step, searches are judged by their best estimator.
     X, y : array-like
         The training data; or the rows that ``calibrate`` was given, for a certificate
-        of their coverage.
+        of their coverage. Tokenisers need none; with texts, these are encoded too.
     sample_weight : array-like, optional
         Row weights. Those used in ``fit``.
     level : {"quick", "full"}

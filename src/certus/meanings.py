@@ -407,6 +407,21 @@ CLAIMS = {
     "word_counts": _WORDS(
         "counts", "miscounted", "The words of the documents were counted again."
     ),
+    "roundtrip": _WORDS(
+        "round trip",
+        "text lost",
+        "Every sequence of bytes, text or not, comes back unchanged from its tokens.",
+    ),
+    "text_restored": _WORDS(
+        "restored",
+        "text lost",
+        "The texts you passed were encoded and came back byte by byte.",
+    ),
+    "unreachable_tokens": _WORDS(
+        "unused",
+        "unused",
+        "How many tokens of the vocabulary no text can contain.",
+    ),
     "vocabulary": _WORDS(
         "vocabulary", "vocabulary", "Whether the rule for keeping words was followed."
     ),

@@ -1,7 +1,7 @@
-"""Compiled loops of byte-level BPE: split texts, number pieces, learn and apply merges.
+"""Compiled loops of byte-level BPE: number pieces, learn merges and apply them.
 
-A text is cut into pieces (a word with the space before it, a run of digits, of signs,
-of white space); merges stay inside of a piece. Learning works on distinct pieces, so
+A text comes cut into pieces (a word with the space before it, a run of digits, of
+signs, of white space); merges stay inside of a piece. Learning works on distinct pieces, so
 that its cost does not grow with the corpus: tokens of a piece form a linked list, each
 pair of neighbours knows where it occurs, and a heap holds the pairs by how often they
 do. Encoding looks whole pieces up in a table of those seen before.
@@ -16,73 +16,10 @@ from numba.extending import register_jitable
 
 from certus._core.cache import kernel
 
-#: Kinds of characters, as the splitting rule knows them.
-OTHER, LETTER, NUMBER, SPACE = 0, 1, 2, 3
 _START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _TURN, _ODD = np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
 #: Pieces longer than this are merged with a heap.
 LONG = 96
-
-
-@register_jitable
-def _kind_at(data: Any, i: int, n: int, kinds: Any) -> tuple[int, int]:
-    """Kind and bytes of the character at i; a byte that is no UTF-8 stands alone."""
-    b = np.int64(data[i])
-    if b < 0x80:
-        return kinds[b], 1
-    if 0xC2 <= b < 0xE0 and i + 1 < n and data[i + 1] >> 6 == 2:
-        return kinds[(b & 31) << 6 | data[i + 1] & 63], 2
-    if b < 0xE0 or i + 2 >= n or data[i + 1] >> 6 != 2 or data[i + 2] >> 6 != 2:
-        return OTHER, 1
-    code = (np.int64(data[i + 1]) & 63) << 6 | np.int64(data[i + 2]) & 63
-    if b < 0xF0:
-        code |= (b & 15) << 12
-        fine = code >= 0x800 and not 0xD800 <= code < 0xE000
-        return (kinds[code], 3) if fine else (OTHER, 1)
-    if b < 0xF5 and i + 3 < n and data[i + 3] >> 6 == 2:
-        code = (b & 7) << 18 | code << 6 | np.int64(data[i + 3]) & 63
-        if 0x10000 <= code < 0x110000:
-            return kinds[code], 4
-    return OTHER, 1
-
-
-@register_jitable
-def _end_of_piece(data: Any, i: int, n: int, kinds: Any) -> int:
-    """Where the piece that begins at i ends: GPT-2's rule.
-
-    's 't 'm 'd 're 've 'll; a run of letters, digits or signs with a space before it;
-    white space, whose last character is left to what follows.
-    """
-    if data[i] == 39 and i + 1 < n:
-        a = data[i + 1]
-        if a == 115 or a == 116 or a == 109 or a == 100:
-            return i + 2
-        b = data[i + 2] if i + 2 < n else np.uint8(0)
-        if ((a == 114 or a == 118) and b == 101) or (a == 108 and b == 108):
-            return i + 3
-    kind, width = _kind_at(data, i, n, kinds)
-    at = i
-    if data[i] == 32 and i + 1 < n:
-        follows, wide = _kind_at(data, i + 1, n, kinds)
-        if follows != SPACE:
-            kind, width, at = follows, wide, i + 1
-    if kind != SPACE:
-        while True:
-            at += width
-            if at >= n:
-                return at
-            follows, width = _kind_at(data, at, n, kinds)
-            if follows != kind:
-                return at
-    last = at
-    at += width
-    while at < n:
-        follows, width = _kind_at(data, at, n, kinds)
-        if follows != SPACE:
-            return at if last == i else last
-        last = at
-        at += width
-    return at
 
 
 @register_jitable
@@ -107,7 +44,7 @@ def _same(data: Any, i: int, j: int, store: Any, start: int, end: int) -> bool:
 def count_pieces(
     data: Any,
     begin: int,
-    kinds: Any,
+    ends: Any,
     table: Any,
     hashes: Any,
     offsets: Any,
@@ -115,15 +52,14 @@ def count_pieces(
     counts: Any,
     found: Any,
 ) -> int:
-    """Count the pieces from ``begin`` on; stops early where the arrays are full.
+    """Count the pieces that end at ``ends``; how many, fewer if the arrays are full.
 
     ``found`` holds the number of distinct pieces; piece p is
     ``store[offsets[p]:offsets[p + 1]]``.
     """
-    n, mask = len(data), len(table) - 1
-    p, i = found[0], begin
-    while i < n:
-        j = _end_of_piece(data, i, n, kinds)
+    mask, p, i = len(table) - 1, found[0], begin
+    for e in range(len(ends)):
+        j = ends[e]
         h = _hash(data, i, j)
         at = np.int64(h & np.uint64(mask))
         while True:
@@ -132,7 +68,7 @@ def count_pieces(
                 full = 2 * p > mask or p == len(counts)
                 if full or offsets[p] + j - i > len(store):
                     found[0] = p
-                    return i
+                    return e
                 table[at] = p + 1
                 hashes[p] = h
                 store[offsets[p] : offsets[p] + j - i] = data[i:j]
@@ -148,7 +84,7 @@ def count_pieces(
             at = (at + 1) & mask
         i = j
     found[0] = p
-    return n
+    return len(ends)
 
 
 @kernel
@@ -188,16 +124,47 @@ def _key(a: int, b: int) -> Any:
 
 
 @kernel
-def pair_table(
-    left: Any, right: Any, made: Any, keys: Any, ranks: Any, new: Any
-) -> None:
+def pair_table(merges: Any, keys: Any, ranks: Any, new: Any) -> None:
     """Fill a hash table with merges; the earlier of two for the same pair counts."""
-    for r in range(len(left)):
-        at = _place(keys, _key(left[r], right[r]))
+    for r in range(len(merges)):
+        key = _key(merges[r, 0], merges[r, 1])
+        at = _place(keys, key)
         if keys[at] == 0:
-            keys[at] = _key(left[r], right[r])
-            ranks[at] = r
-            new[at] = made[r]
+            keys[at], ranks[at], new[at] = key, r, merges[r, 2]
+
+
+@kernel
+def token_table(offsets: Any, store: Any, table: Any) -> None:
+    """Fill a hash table with the bytes of tokens; the first of two equal ones counts.
+
+    Token t is ``store[offsets[t]:offsets[t + 1]]``; those without bytes are left out.
+    """
+    mask = len(table) - 1
+    for t in range(len(offsets) - 1):
+        i, j = offsets[t], offsets[t + 1]
+        at = np.int64(_hash(store, i, j) & np.uint64(mask))
+        while table[at] != 0:
+            known = table[at] - 1
+            if _same(store, i, j, store, offsets[known], offsets[known + 1]):
+                break
+            at = (at + 1) & mask
+        if table[at] == 0 and j > i:
+            table[at] = t + 1
+
+
+@register_jitable
+def _whole_token(
+    data: Any, i: int, j: int, offsets: Any, store: Any, table: Any
+) -> int:
+    """The token whose bytes are those from i to j; -1 if there is none."""
+    mask = len(table) - 1
+    at = np.int64(_hash(data, i, j) & np.uint64(mask))
+    while table[at] != 0:
+        known = table[at] - 1
+        if _same(data, i, j, store, offsets[known], offsets[known + 1]):
+            return known
+        at = (at + 1) & mask
+    return -1
 
 
 # ---- learning ----
@@ -502,66 +469,59 @@ def _merge_long(ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any) -
 @kernel
 def encode_pieces(
     data: Any,
-    kinds: Any,
-    singles: Any,
-    keys: Any,
-    ranks: Any,
-    new: Any,
-    table: Any,
-    hashes: Any,
-    starts: Any,
+    begin: int,
     ends: Any,
-    firsts: Any,
-    sizes: Any,
+    merges: Any,
+    tokens: Any,
+    seen: Any,
+    state: Any,
     out: Any,
-) -> int:
-    """Tokens of a text; how many. ``singles`` are the tokens of the 256 bytes.
+) -> None:
+    """Write the tokens of the pieces that end at ``ends`` behind those in ``out``.
 
-    Pieces met before are copied from where they were written: ``table`` finds the
-    number of a piece, its bytes are ``data[starts:ends]``, its tokens
-    ``out[firsts:firsts + sizes]``.
+    ``merges`` are the tokens of the 256 bytes and the table of pairs; ``tokens`` is the
+    table of whole pieces that are tokens without a merge, if there are such. ``seen``
+    finds pieces met before: a table of their numbers, hash, begin, end, first token and
+    number of tokens of each. ``state`` counts the pieces remembered and the tokens.
     """
-    n, mask, most = len(data), len(table) - 1, len(hashes)
+    singles, keys, ranks, new = merges
+    offsets, store, by_bytes = tokens
+    table, hashes, starts, stops, firsts, sizes = seen
+    mask, most = len(table) - 1, len(hashes)
     rank, made = np.empty(LONG, np.int32), np.empty(LONG, np.int32)
-    known = w = i = 0
-    while i < n:
-        j = _end_of_piece(data, i, n, kinds)
+    known, w, i = state[0], state[1], begin
+    for e in range(len(ends)):
+        j = ends[e]
         h = _hash(data, i, j)
         at = np.int64(h & np.uint64(mask))
         p = table[at] - 1
         while p >= 0 and not (
-            hashes[p] == h and _same(data, i, j, data, starts[p], ends[p])
+            hashes[p] == h and _same(data, i, j, data, starts[p], stops[p])
         ):
             at = (at + 1) & mask
             p = table[at] - 1
         if p >= 0:
-            begin = firsts[p]
+            first = firsts[p]
             for t in range(sizes[p]):
-                out[w + t] = out[begin + t]
+                out[w + t] = out[first + t]
             w += sizes[p]
             i = j
             continue
-        for t in range(i, j):
-            out[w + t - i] = singles[data[t]]
-        if j - i <= LONG:
-            size = _merge_short(out, w, j - i, keys, ranks, new, rank, made)
+        size = 1
+        whole = _whole_token(data, i, j, offsets, store, by_bytes)
+        if whole >= 0:
+            out[w] = whole
         else:
-            size = _merge_long(out, w, j - i, keys, ranks, new)
+            for t in range(i, j):
+                out[w + t - i] = singles[data[t]]
+            if j - i <= LONG:
+                size = _merge_short(out, w, j - i, keys, ranks, new, rank, made)
+            else:
+                size = _merge_long(out, w, j - i, keys, ranks, new)
         if known < most:
-            table[at], hashes[known], starts[known], ends[known] = known + 1, h, i, j
+            table[at], hashes[known], starts[known], stops[known] = known + 1, h, i, j
             firsts[known], sizes[known] = w, size
             known += 1
         w += size
         i = j
-    return w
-
-
-@kernel
-def join_tokens(ids: Any, offsets: Any, store: Any, out: Any) -> int:
-    """Write the bytes of the tokens behind each other; how many."""
-    w = 0
-    for t in ids:
-        for i in range(offsets[t], offsets[t + 1]):
-            out[w] = store[i]
-            w += 1
-    return w
+    state[0], state[1] = known, w

@@ -1,21 +1,23 @@
 """Texts as bytes, cut into pieces, and the pieces of a corpus counted.
 
-Files and iterators are read a few megabytes at a time. A stretch may be cut wherever
-white space follows something else: a piece ends there in any case.
+Files and iterators are read a few megabytes at a time. A stretch may be cut before each
+space that follows a sign, digit or letter: by all rules a piece ends there.
 """
 
 from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from certus.language import bpe_kernels as kernels
+from certus.language import splitting_kernels as splitting
 from certus.typing import Array
 
 #: White space as regular expressions know it (Unicode's White_Space).
@@ -25,19 +27,21 @@ _SPACES = (
 )  # fmt: skip
 #: Bytes that are read from a file at a time.
 CHUNK = 1 << 22
+#: Pieces that are found at a time.
+PIECES = 1 << 16
 
 
 @cache
 def character_kinds() -> Array:
     """Letter, number, white space or other, for each code point."""
     characters = map(chr, range(sys.maxunicode + 1))
-    known = {"L": kernels.LETTER, "N": kernels.NUMBER}
+    known = {"L": splitting.LETTER, "N": splitting.NUMBER}
     kinds = np.fromiter(
-        (known.get(unicodedata.category(c)[0], kernels.OTHER) for c in characters),
+        (known.get(unicodedata.category(c)[0], splitting.OTHER) for c in characters),
         np.uint8,
         sys.maxunicode + 1,
     )
-    kinds[list(_SPACES)] = kernels.SPACE
+    kinds[list(_SPACES)] = splitting.SPACE
     return kinds
 
 
@@ -62,7 +66,7 @@ def stretches(texts: Any) -> Iterator[bytes]:
         yield from _file(texts)
     elif isinstance(texts, str | bytes | bytearray | memoryview):
         yield as_bytes(texts)
-    elif isinstance(texts, Iterable):
+    elif isinstance(texts, Iterable) and not isinstance(texts, Mapping):
         for text in texts:
             yield from (
                 stretches(text) if isinstance(text, PathLike) else [as_bytes(text)]
@@ -75,32 +79,44 @@ def stretches(texts: Any) -> Iterator[bytes]:
 
 
 def _file(path: Any) -> Iterator[bytes]:
-    rest = b""
+    if Path(path).is_dir():
+        raise ValueError(
+            f"{path} is a folder; give its files: list(Path({str(path)!r}).glob('*'))."
+        )
+    rest: list[bytes] = []  # joined once, however long a text without a space is
     with open(path, "rb") as file:
         while part := file.read(CHUNK):
-            rest += part
-            cut = _last_cut(rest)
+            cut = _last_cut(part)
             if cut:
-                yield rest[:cut]
-                rest = rest[cut:]
-    if rest:
-        yield rest
+                yield b"".join([*rest, part[:cut]])
+                rest = [part[cut:]]
+            else:
+                rest.append(part)
+    if any(rest):
+        yield b"".join(rest)
 
 
 def _last_cut(data: bytes) -> int:
-    """Before the last space or line break that follows something else; 0 if none."""
+    """Before the last space that follows visible ASCII; 0 if there is none."""
     given = np.frombuffer(data, np.uint8)
-    blank = (given == 32) | (given == 10)
-    # A byte of ASCII that is no white space: a piece ends between it and the blank.
-    solid = (given > 32) & (given < 127)
-    at = np.flatnonzero(blank[1:] & solid[:-1])
+    at = np.flatnonzero((given[1:] == 32) & (given[:-1] > 32) & (given[:-1] < 127))
     return int(at[-1]) + 1 if at.size else 0
+
+
+def in_pieces(data: Array, rule: int) -> Iterator[tuple[int, Array]]:
+    """Where pieces begin and where each of them ends, some thousands at a time."""
+    ends, at = np.empty(min(PIECES, max(1, len(data))), np.int64), 0
+    while at < len(data):
+        n = splitting.find_pieces(data, at, rule, character_kinds(), ends)
+        yield at, ends[:n]
+        at = int(ends[n - 1])
 
 
 class PieceCounts:
     """How often each distinct piece occurs; memory grows with the distinct ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: int = splitting.GPT2) -> None:
+        self.rule = rule
         self._found = np.zeros(1, np.int64)
         self._room(1 << 14, 1 << 18)
 
@@ -123,23 +139,30 @@ class PieceCounts:
     def add(self, texts: Any) -> Self:
         """Count the pieces of texts or files."""
         for part in stretches(texts):
-            data, at = np.frombuffer(part, np.uint8), 0
-            while at < len(data):
-                at = kernels.count_pieces(
-                    data,
-                    at,
-                    character_kinds(),
-                    self.table,
-                    self.hashes,
-                    self.offsets,
-                    self.store,
-                    self.counts,
-                    self._found,
-                )
-                if at < len(data):
-                    longest = len(data) - at
-                    self._room(2 * len(self.counts), 2 * len(self.store) + longest)
+            data = np.frombuffer(part, np.uint8)
+            for begin, ends in in_pieces(data, self.rule):
+                self._count(data, begin, ends)
         return self
+
+    def _count(self, data: Array, begin: int, ends: Array) -> None:
+        while True:
+            done = kernels.count_pieces(
+                data,
+                begin,
+                ends,
+                self.table,
+                self.hashes,
+                self.offsets,
+                self.store,
+                self.counts,
+                self._found,
+            )
+            if done == len(ends):
+                return
+            begin = int(ends[done - 1]) if done else begin
+            ends = ends[done:]
+            longest = int(ends[0]) - begin
+            self._room(2 * len(self.counts), 2 * len(self.store) + longest)
 
     def arrays(self) -> tuple[Array, Array, Array]:
         """Offsets, bytes and counts of the distinct pieces."""

@@ -13,27 +13,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from certus.base import Fitted, Model, certified_fit, check_choice, check_number
+from certus.certificate import Evidence
 from certus.language import bpe_kernels as kernels
-from certus.language.pieces import PieceCounts, as_bytes, character_kinds
+from certus.language import vocabularies
+from certus.language.pieces import PieceCounts, as_bytes, in_pieces
+from certus.language.splitting_kernels import RULES
 from certus.typing import Array
 
 #: Pieces whose tokens an encoding remembers.
 REMEMBERED = 1 << 16
+#: Hash tables of fitted tokenisers, which are made when they are first needed.
+_TABLES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-class ByteTokenizer(BaseEstimator):
+class ByteTokenizer(Model):
     """One token for each byte, and any special tokens after them; nothing is learnt.
+
+    Objective
+    ---------
+    None: token b stands for byte b.
+
+    Certificate
+    -----------
+    ``roundtrip`` (PROVED): every byte string comes back unchanged from its tokens.
 
     Parameters
     ----------
     special_tokens : sequence of str, default=()
-        Tokens that stand for no byte, such as an end of text: 256, 257, …
+        Names of the tokens that stand for no byte. Such as an end of text: they are the
+        tokens 256, 257, …
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+        What the verifier found.
 
     Examples
     --------
@@ -62,12 +83,33 @@ class ByteTokenizer(BaseEstimator):
         """The number of each special token."""
         return {name: 256 + i for i, name in enumerate(self.special_tokens)}
 
-    def fit(self, texts: Any, y: Any = None) -> Self:
-        """Return the tokeniser: there is nothing to learn."""
-        return self
+    @certified_fit
+    def fit(self, X: Any = None, y: Any = None) -> Any:
+        """Return the tokeniser: there is nothing to learn.
+
+        Parameters
+        ----------
+        X : None
+            Ignored.
+        y : None
+            Ignored.
+        """
+        check_names(self.special_tokens)
+        return Fitted(Evidence("tokenizer"), None, None)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = False
+        tags.no_validation = True
+        return tags
 
     def encode(self, text: str | bytes, *, special: bool = False) -> Array:
-        """The tokens of a text.
+        """The tokens of a text, an array of int32.
 
         Parameters
         ----------
@@ -120,9 +162,15 @@ class ByteTokenizer(BaseEstimator):
         """
         return self.decode_bytes(ids).decode("utf-8", errors)
 
-    def transform(self, texts: Iterable[str | bytes]) -> list[Array]:
-        """The tokens of each text."""
-        return [self.encode(text) for text in _several(texts)]
+    def transform(self, X: Iterable[str | bytes]) -> list[Array]:
+        """The tokens of each text.
+
+        Parameters
+        ----------
+        X : iterable of str or bytes
+            The texts.
+        """
+        return [self.encode(text) for text in _several(X)]
 
 
 class BPETokenizer(ByteTokenizer):
@@ -131,24 +179,51 @@ class BPETokenizer(ByteTokenizer):
     Learning takes memory for the distinct words of the corpus, not for the corpus, and
     counts in 64 bits.
 
+    Objective
+    ---------
+    None: the most frequent pair of neighbours is joined, until there are enough tokens.
+
+    Certificate
+    -----------
+    ``roundtrip`` (PROVED): every byte string comes back unchanged from its tokens.
+    ``unreachable_tokens`` (PROVED): how many tokens no text can have. For more than
+    16,384 tokens at level "full" only; it then takes some seconds.
+
     Parameters
     ----------
     vocab_size : int, default=4096
         Number of tokens, the 256 bytes and the special ones included. Fewer are learnt
         where the texts have no more pairs.
     special_tokens : sequence of str, default=()
-        Tokens that stand for no byte; they are the last ones.
+        Names of the tokens that stand for no byte. They are the last ones.
     min_count : int, default=2
-        How often a pair must occur to be joined.
+        Words that occur less often are left out. Here pairs of tokens, which are not
+        joined.
+    pattern : {"gpt2", "cl100k", "cl100k_end"}, default="gpt2"
+        Rule that cuts a text into pieces, which no token crosses. ``"gpt2"`` puts a
+        word and the space before it into one piece; ``"cl100k"`` also cuts numbers after
+        three digits; ``"cl100k_end"`` is how tiktoken has it since 2024, where white
+        space at the end of a text is one piece.
 
     Attributes
     ----------
     tokens_ : list of bytes
         The bytes of each token.
     merges_ : ndarray of shape (n_merges, 3)
-        Left, right, and the token they become, in the order of learning.
+        Left, right, and the token they become, in the order in which they are applied.
     special_ : dict
         The number of each special token.
+    whole_pieces_ : bool
+        Whether a piece that is a token becomes it without merges. True for vocabularies
+        of tiktoken.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Notes
+    -----
+    Which characters are letters is read from Python's table of Unicode. Other libraries
+    have tables of other years, so that characters younger than the older table may be
+    cut differently; :meth:`decode` does not depend on it.
 
     Examples
     --------
@@ -158,6 +233,8 @@ class BPETokenizer(ByteTokenizer):
     [b'low', b'e', b'r']
     >>> tokenizer.decode(tokenizer.encode("déjà vu"))
     'déjà vu'
+    >>> tokenizer.certificate_.met
+    True
     """
 
     def __init__(
@@ -166,10 +243,12 @@ class BPETokenizer(ByteTokenizer):
         *,
         special_tokens: Sequence[str] = (),
         min_count: int = 2,
+        pattern: str = "gpt2",
     ) -> None:
         self.vocab_size = vocab_size
         self.special_tokens = special_tokens
         self.min_count = min_count
+        self.pattern = pattern
 
     @property
     def tokens(self) -> list[bytes]:
@@ -183,83 +262,208 @@ class BPETokenizer(ByteTokenizer):
         check_is_fitted(self)
         return self.special_
 
-    def fit(self, texts: Any, y: Any = None) -> Self:
+    @property
+    def regex(self) -> str:
+        """The rule that cuts a text, as a regular expression for other libraries."""
+        return vocabularies.REGEX[self.pattern]
+
+    @certified_fit
+    def fit(self, X: Any, y: Any = None) -> Any:
         """Learn the merges.
 
         Parameters
         ----------
-        texts : str, bytes, Path, or an iterable of these
+        X : str, bytes, Path, or an iterable of these
             Texts, or files that are read a few megabytes at a time.
         y : None
             Ignored.
         """
-        n_special = len(self.special_tokens)
-        if self.vocab_size < 256 + n_special:
+        check_choice("pattern", self.pattern, tuple(RULES))
+        check_number("min_count", self.min_count, 1, integer=True)
+        check_number("vocab_size", self.vocab_size, 0, 1 << 24, integer=True)
+        names = check_names(self.special_tokens)
+        if self.vocab_size < 256 + len(names):
             raise ValueError(
-                f"vocab_size must be at least {256 + n_special}: one token for each "
+                f"vocab_size must be at least {256 + len(names)}: one token for each "
                 f"byte and for each special token; got {self.vocab_size!r}."
             )
-        counted = PieceCounts().add(texts)
-        offsets, store, counts = counted.arrays()
-        wanted = self.vocab_size - 256 - n_special
+        _refuse_characters(X)
+        offsets, store, counts = PieceCounts(RULES[self.pattern]).add(X).arrays()
+        if not len(counts):
+            raise ValueError("The texts hold no byte; give at least one.")
+        wanted = self.vocab_size - 256 - len(names)
         merges = np.empty((2 * wanted, 3), np.int32)
         done = kernels.learn_merges(
-            offsets, store, counts, wanted, max(1, self.min_count), merges
+            offsets, store, counts, wanted, int(self.min_count), merges
         )
         tokens = [bytes([b]) for b in range(256)]
         for left, right, made in merges[:done].tolist():
             if made == len(tokens):
                 tokens.append(tokens[left] + tokens[right])
-        return self._remember(tokens, merges[:done].copy(), tuple(self.special_tokens))
+        special = {name: len(tokens) + i for i, name in enumerate(names)}
+        self._remember(tokens + [b""] * len(names), merges[:done].copy(), special)
+        return Fitted(Evidence("tokenizer"), None, None)
 
     def _remember(
-        self, tokens: list[bytes], merges: Array, special: Sequence[str]
+        self,
+        tokens: list[bytes],
+        merges: Array,
+        special: dict[str, int],
+        whole_pieces: bool = False,
     ) -> Self:
-        self.special_ = {name: len(tokens) + i for i, name in enumerate(special)}
-        self.tokens_ = tokens + [b""] * len(special)
-        self.merges_ = merges
+        self.tokens_, self.merges_, self.special_ = tokens, merges, special
+        self.whole_pieces_ = whole_pieces
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "tokens_")
 
     def _plain(self, data: bytes) -> Array:
         check_is_fitted(self)
         text = np.frombuffer(data, np.uint8)
-        singles, keys, ranks, new = self._tables()
+        merges, whole = self._tables()
         most = min(REMEMBERED, max(16, len(data)))
         room = 1 << (2 * most - 1).bit_length()
-        out = np.empty(len(data), np.int32)
         numbers = np.empty((4, most), np.int64)
-        size = kernels.encode_pieces(
-            text,
-            character_kinds(),
-            singles,
-            keys,
-            ranks,
-            new,
-            np.zeros(room, np.int64),
-            np.empty(most, np.uint64),
-            *numbers,
-            out,
-        )
-        return out[:size].copy()
+        seen = (np.zeros(room, np.int64), np.empty(most, np.uint64), *numbers)
+        state, out = np.zeros(2, np.int64), np.empty(len(data), np.int32)
+        for begin, ends in in_pieces(text, RULES[self.pattern]):
+            kernels.encode_pieces(text, begin, ends, merges, whole, seen, state, out)
+        return out[: state[1]].copy()
 
-    def _tables(self) -> tuple[Array, Array, Array, Array]:
-        """Tokens of single bytes, and a hash table of the merges; made once."""
-        made = self.__dict__.get("_made")
+    def _tables(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Tokens of single bytes and a table of the merges; a table of whole pieces."""
+        made = _TABLES.get(self)
         if made is None or made[0] is not self.merges_:
             found = {token: i for i, token in reversed(list(enumerate(self.tokens_)))}
             singles = np.array([found[bytes([b])] for b in range(256)], np.int32)
-            left, right, new = np.ascontiguousarray(self.merges_.T)
-            room = 1 << (2 * len(left) + 16).bit_length()
+            merges = np.ascontiguousarray(self.merges_, np.int32)
+            room = 1 << (2 * len(merges) + 16).bit_length()
             keys = np.zeros(room, np.uint64)
-            ranks, ids = np.zeros(room, np.int32), np.zeros(room, np.int32)
-            kernels.pair_table(left, right, new, keys, ranks, ids)
-            made = self._made = (self.merges_, (singles, keys, ranks, ids))
-        return made[1]
+            ranks, new = np.zeros(room, np.int32), np.zeros(room, np.int32)
+            kernels.pair_table(merges, keys, ranks, new)
+            whole = self._table_of_pieces()
+            made = _TABLES[self] = (self.merges_, (singles, keys, ranks, new), whole)
+        return made[1:]
 
-    def __getstate__(self) -> Mapping[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_made", None)
-        return state
+    def _table_of_pieces(self) -> tuple[Array, Array, Array]:
+        tokens = self.tokens_ if self.whole_pieces_ else []
+        offsets = np.zeros(len(tokens) + 1, np.int64)
+        np.cumsum([len(token) for token in tokens], out=offsets[1:])
+        table = np.zeros(1 << (2 * len(tokens) + 1).bit_length(), np.int64)
+        store = np.frombuffer(b"".join(tokens) or b"\0", np.uint8)
+        kernels.token_table(offsets, store, table)
+        return offsets, store, table
+
+    # -- files of other libraries ------------------------------------------------
+
+    @classmethod
+    def from_tokenizers(cls, source: str | PathLike[str] | Mapping[str, Any]) -> Self:
+        """Read a ``tokenizer.json`` of Hugging Face; its ids are kept.
+
+        Texts get the ids that ``encode(text, add_special_tokens=False)`` gives there.
+
+        Parameters
+        ----------
+        source : path or mapping
+            The file, or its contents. Byte-level BPE with the patterns of GPT-2 and
+            cl100k is read; all else, such as a normaliser that changes the text, is
+            refused by name.
+        """
+        return cls._from(vocabularies.read_tokenizers(source))
+
+    def to_tokenizers(self, path: str | PathLike[str] | None = None) -> dict[str, Any]:
+        """The contents of a ``tokenizer.json`` of Hugging Face with the same ids.
+
+        Parameters
+        ----------
+        path : path, optional
+            Where to write it as well.
+        """
+        return vocabularies.write_tokenizers(self._vocabulary(), path)
+
+    @classmethod
+    def from_tiktoken(
+        cls,
+        source: Any,
+        *,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Read ranks of tiktoken; they are the ids.
+
+        Parameters
+        ----------
+        source : path, mapping or tiktoken.Encoding
+            A file with a token in base64 and its rank in each line; the rank of each
+            token; or an encoding, which brings pattern and special tokens along.
+        pattern : str, optional
+            The rule that cuts texts: a name as in the parameter ``pattern``, or its
+            regular expression.
+        special_tokens : mapping of str to int, optional
+            Numbers of the special tokens.
+        """
+        return cls._from(vocabularies.read_tiktoken(source, pattern, special_tokens))
+
+    def to_tiktoken(self, path: str | PathLike[str] | None = None) -> dict[bytes, int]:
+        """The rank of each token for tiktoken, if it gives the same ids with them.
+
+        Use them as ``tiktoken.Encoding(name, pat_str=tokenizer.regex,
+        mergeable_ranks=tokenizer.to_tiktoken(), special_tokens=tokenizer.special)``.
+
+        Parameters
+        ----------
+        path : path, optional
+            Where to write them as well, a token in base64 and its rank in each line.
+        """
+        return vocabularies.write_tiktoken(self._vocabulary(), path)
+
+    def _vocabulary(self) -> vocabularies.Vocabulary:
+        check_is_fitted(self)
+        return vocabularies.Vocabulary(
+            self.tokens_, self.merges_, self.special_, self.pattern, self.whole_pieces_
+        )
+
+    @classmethod
+    def _from(cls, found: vocabularies.Vocabulary) -> Self:
+        made = cls(
+            len(found.tokens),
+            special_tokens=tuple(found.special),
+            pattern=found.pattern,
+        )
+        return made._remember(
+            found.tokens, found.merges, dict(found.special), found.whole_pieces
+        )
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of special tokens, or an error if they cannot be such."""
+    if isinstance(names, str | bytes):
+        raise TypeError(
+            f"special_tokens must be a list of names, got one text: write [{names!r}]."
+        )
+    names = tuple(names)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ValueError(
+                f"special_tokens must hold names of at least one character, got "
+                f"{name!r}."
+            )
+        as_bytes(name)
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"special_tokens must differ; {min(twice)!r} occurs twice.")
+    return names
+
+
+def _refuse_characters(texts: Any) -> None:
+    """A list of single characters is one text that was taken apart."""
+    listed = isinstance(texts, list | tuple) and len(texts) > 1
+    if listed and all(isinstance(text, str) and len(text) == 1 for text in texts):
+        raise ValueError(
+            f"texts is a list of {len(texts)} single characters, which have no "
+            "neighbours to join. Give the text itself: ''.join(texts)."
+        )
 
 
 def _several(texts: Iterable[str | bytes]) -> Iterable[str | bytes]:

@@ -37,6 +37,7 @@ from certus.verify import (
     spectral,
     stating,
     texts,
+    tokens,
 )
 from certus.verify import measured as measured_only
 from certus.verify.blocks import cores
@@ -51,7 +52,7 @@ CHECKERS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
     *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
-    *(mixing, ngrams, sampling, spectral, texts),
+    *(mixing, ngrams, sampling, spectral, texts, tokens),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()
