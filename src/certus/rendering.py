@@ -27,6 +27,7 @@ _AXES = {
     "str": ("documents", ""),
     "sequences": ("sequences", ""),
     "counts": ("words", "contexts"),
+    "tokens": ("tokens", ""),
 }
 
 _ENDINGS = {

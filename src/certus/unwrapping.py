@@ -68,6 +68,9 @@ def _check_fitted(model: Any) -> None:
             "minimises. Train it as certus.neural_network.NeuralClassifier(module), "
             "or NeuralRegressor(module)."
         )
+    told = getattr(model, "__sklearn_is_fitted__", None)
+    if told is not None and told():  # such as a tokeniser with nothing to learn
+        return
     if not any(each.endswith("_") and not each.startswith("_") for each in state):
         raise ValueError(f"This {name} is not fitted yet. Call fit first.")
 

@@ -1,10 +1,10 @@
 """Compiled loops of byte-level BPE: number pieces, learn merges and apply them.
 
 A text comes cut into pieces (a word with the space before it, a run of digits, of
-signs, of white space); merges stay inside of a piece. Learning works on distinct pieces, so
-that its cost does not grow with the corpus: tokens of a piece form a linked list, each
-pair of neighbours knows where it occurs, and a heap holds the pairs by how often they
-do. Encoding looks whole pieces up in a table of those seen before.
+signs, of white space); merges stay inside of a piece. Learning works on distinct
+pieces, so that its cost does not grow with the corpus: tokens of a piece form a linked
+list, each pair of neighbours knows where it occurs, and a heap holds the pairs by how
+often they do. Encoding looks whole pieces up in a table of those seen before.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ GPT-2
 cl100k
     ``(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
     ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+``
-cl100k as tiktoken has it since 2024
+cl100k as tiktoken has it today
     the same, but white space at the end of the text is one piece: ``\s++$`` is tried
     before line breaks are.
 

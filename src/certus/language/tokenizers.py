@@ -84,7 +84,7 @@ class ByteTokenizer(Model):
         return {name: 256 + i for i, name in enumerate(self.special_tokens)}
 
     @certified_fit
-    def fit(self, X: Any = None, y: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None) -> Any:
         """Return the tokeniser: there is nothing to learn.
 
         Parameters
@@ -197,12 +197,11 @@ class BPETokenizer(ByteTokenizer):
     special_tokens : sequence of str, default=()
         Names of the tokens that stand for no byte. They are the last ones.
     min_count : int, default=2
-        Words that occur less often are left out. Here pairs of tokens, which are not
-        joined.
+        Pairs of tokens that occur less often are not joined.
     pattern : {"gpt2", "cl100k", "cl100k_end"}, default="gpt2"
         Rule that cuts a text into pieces, which no token crosses. ``"gpt2"`` puts a
-        word and the space before it into one piece; ``"cl100k"`` also cuts numbers after
-        three digits; ``"cl100k_end"`` is how tiktoken has it since 2024, where white
+        word and the space before it into one piece; ``"cl100k"`` also cuts numbers
+        after three digits; ``"cl100k_end"`` is how tiktoken has it today, where white
         space at the end of a text is one piece.
 
     Attributes
@@ -418,14 +417,14 @@ class BPETokenizer(ByteTokenizer):
         """
         return vocabularies.write_tiktoken(self._vocabulary(), path)
 
-    def _vocabulary(self) -> vocabularies.Vocabulary:
+    def _vocabulary(self) -> vocabularies.TokenTable:
         check_is_fitted(self)
-        return vocabularies.Vocabulary(
+        return vocabularies.TokenTable(
             self.tokens_, self.merges_, self.special_, self.pattern, self.whole_pieces_
         )
 
     @classmethod
-    def _from(cls, found: vocabularies.Vocabulary) -> Self:
+    def _from(cls, found: vocabularies.TokenTable) -> Self:
         made = cls(
             len(found.tokens),
             special_tokens=tuple(found.special),

@@ -1,4 +1,4 @@
-r"""Vocabularies of other libraries: ``tokenizer.json`` of Hugging Face, tiktoken's ranks.
+r"""Vocabularies of other libraries: ``tokenizer.json``, and the ranks of tiktoken.
 
 Hugging Face lists tokens and merges; a byte is written as a printable character. In
 tiktoken each pair of neighbours whose bytes are a token may be joined, the token with
@@ -18,8 +18,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +34,8 @@ from certus.typing import Array
 #: How each rule is written for libraries with regular expressions; see the rules in
 #: :mod:`certus.language.splitting_kernels`.
 REGEX = {
-    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|"
+    r"\s+(?!\S)|\s+",
     "cl100k": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "cl100k_end": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+|"
@@ -40,17 +43,20 @@ REGEX = {
 }
 #: Other ways in which the same rules are written.
 _ALSO = {
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|"
+    r"\s++$|\s+(?!\S)|\s": "gpt2",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|"
+    r"\s+(?!\S)|\s+": "gpt2",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|"
+    r"\s+(?!\S)|\s+": "gpt2",
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+": "cl100k",
-}  # fmt: skip
+}
 #: Longest token, and largest file, that are read.
 LONGEST, LARGEST = 4096, 1 << 30
 
 
-class Vocabulary(NamedTuple):
+class TokenTable(NamedTuple):
     """All that a tokeniser knows after its fit."""
 
     tokens: list[bytes]
@@ -124,16 +130,15 @@ def byte_characters() -> dict[str, int]:
     return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}
 
 
-def read_tokenizers(source: str | PathLike[str] | Mapping[str, Any]) -> Vocabulary:
+def read_tokenizers(source: str | PathLike[str] | Mapping[str, Any]) -> TokenTable:
     """The vocabulary of a ``tokenizer.json``, or an error that names what differs."""
     if isinstance(source, Mapping):
         given: Any = source
     else:
+        contents = _contents(source, "tokenizer.json")
         try:
-            given = json.loads(_contents(source, "tokenizer.json"))
+            given = json.loads(contents)
         except (ValueError, RecursionError) as error:
-            if not isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-                raise
             raise ValueError(
                 f"{Path(source).name} is not JSON ({error}); give a tokenizer.json."
             ) from None
@@ -146,7 +151,7 @@ def read_tokenizers(source: str | PathLike[str] | Mapping[str, Any]) -> Vocabula
         ) from None
 
 
-def _read_parts(given: Any) -> Vocabulary:
+def _read_parts(given: Any) -> TokenTable:
     model = given["model"]
     kind = model.get("type", "BPE")
     if kind != "BPE":
@@ -188,7 +193,7 @@ def _read_parts(given: Any) -> Vocabulary:
         first, second = (bytes(of_bytes[c] for c in word) for word in (left, right))
         rows.append((numbers[first], numbers[second], numbers[first + second]))
     merges = np.array(rows, np.int32).reshape(-1, 3)
-    return Vocabulary(
+    return TokenTable(
         tokens, merges, special, pattern, bool(model.get("ignore_merges", False))
     )
 
@@ -252,7 +257,7 @@ def _read_special(added: Any) -> dict[str, int]:
 
 
 def write_tokenizers(
-    found: Vocabulary, path: str | PathLike[str] | None = None
+    found: TokenTable, path: str | PathLike[str] | None = None
 ) -> dict[str, Any]:
     """The contents of a ``tokenizer.json``."""
     characters = {b: c for c, b in byte_characters().items()}
@@ -314,7 +319,7 @@ def write_tokenizers(
 
 def read_tiktoken(
     source: Any, pattern: str | None, special: Mapping[str, int] | None
-) -> Vocabulary:
+) -> TokenTable:
     """The vocabulary of ranks, with the one merge that leads to each token."""
     if hasattr(source, "_mergeable_ranks"):  # an Encoding, as its own guide reads it
         pattern = source._pat_str if pattern is None else pattern
@@ -330,7 +335,7 @@ def read_tiktoken(
         raise ValueError("The ranks must belong to tokens, each a few bytes.")
     special = dict(special or {})
     tokens = _placed(ranks, special)
-    return Vocabulary(tokens, merges_of(ranks), special, pattern_of(pattern), True)
+    return TokenTable(tokens, merges_of(ranks), special, pattern_of(pattern), True)
 
 
 def _read_ranks(path: Any) -> dict[bytes, int]:
@@ -362,25 +367,33 @@ def merges_of(ranks: Mapping[bytes, int]) -> Array:
 
 
 def _last_pair(
-    rank: Callable[[bytes], int | None], token: bytes
+    rank: Callable[[bytes, float], float], token: bytes
 ) -> tuple[bytes, bytes] | None:
     """The two tokens that tiktoken joins last; None if it does not get there."""
     parts = [token[i : i + 1] for i in range(len(token))]
+    found = [rank(a + b, math.inf) for a, b in pairwise(parts)]
     while len(parts) > 2:
-        ranked = [rank(a + b) for a, b in zip(parts, parts[1:])]
-        known = [(r, i) for i, r in enumerate(ranked) if r is not None]
-        if not known:
+        at = found.index(min(found))
+        if found[at] == math.inf:
             return None
-        i = min(known)[1]
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        del found[at]
+        for i in (at - 1, at):
+            if 0 <= i < len(found):
+                found[i] = rank(parts[i] + parts[i + 1], math.inf)
     return parts[0], parts[1]
 
 
 def write_tiktoken(
-    found: Vocabulary, path: str | PathLike[str] | None = None
+    found: TokenTable, path: str | PathLike[str] | None = None
 ) -> dict[bytes, int]:
     """The ranks, if tiktoken makes the same tokens with them from every text."""
     special = set(found.special.values())
+    longest = max(map(len, found.tokens))
+    if longest > LONGEST:
+        raise ValueError(
+            f"A token has {longest:,} bytes; at most {LONGEST:,} are written."
+        )
     ranks: dict[bytes, int] = {}
     for i, token in enumerate(found.tokens):
         if token and i not in special and ranks.setdefault(token, i) != i:

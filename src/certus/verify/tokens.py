@@ -17,7 +17,9 @@ no text: the steps inside of a token's bytes are the same in every text.
 
 from __future__ import annotations
 
+import math
 from functools import partial
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,8 +33,8 @@ from certus.verify.stating import Checked, Given
 
 #: Tokens up to which level "quick" looks for those that no text can have.
 QUICK = 16_384
-#: Names of tokens that a claim lists.
-LISTED = 5
+#: Tokens that a claim lists, and the longest that it examines, in bytes.
+LISTED, LONGEST = 5, 512
 _FIX = "restore the vocabulary from its file, or fit again"
 
 
@@ -83,9 +85,12 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     claims = [_roundtrip(model, stated)]
     if given.X is not None:
         claims.append(_restored(model, given.X))
-    if stated.merges and (given.level == "full" or len(stated.tokens) <= QUICK):
+    learnt = any(len(token) > 1 for token in stated.tokens)
+    if learnt and (given.level == "full" or len(stated.tokens) <= QUICK):
         claims.append(_unreachable(stated))
-    return claims, verdict(claims), {}
+    # A vocabulary has no data: it is always the one of the fit, or was changed since.
+    marks = {"shape": [len(stated.tokens)], "dtype": "tokens", "x": 0.0, "x_scale": 1.0}
+    return claims, verdict(claims), marks | {"y": 0.0, "weight": 1.0}
 
 
 def _roundtrip(model: Any, stated: Statement) -> Claim:
@@ -102,7 +107,7 @@ def _roundtrip(model: Any, stated: Statement) -> Claim:
         "decode(encode(b)) = b for every byte string b: all 256 bytes are tokens, and "
         f"none of the {len(stated.merges):,} merges changes a byte",
         missed=f"texts are lost: {without} bytes have no token, {changed} merges "
-        f"change bytes, {lost} of 1 trial texts is not restored",
+        "change bytes" + ", and a trial text did not come back" * lost,
         objective="number of bytes without a token, of merges that change bytes, and "
         "of trial texts (each pair of bytes) that do not come back",
         theorem="cutting and joining keep the bytes that the tokens stand for; names "
@@ -122,7 +127,7 @@ def _restored(model: Any, X: Any) -> Claim:
     size = sum(map(len, texts))
     return proved(
         *("text_restored", Number(float(lost)), 0.0),
-        f"all {size:,} bytes of {len(texts):,} texts came back from their tokens",
+        f"all {size:,} bytes of {len(texts):,} text(s) came back from their tokens",
         missed=f"{lost:,} of {len(texts):,} texts did not come back",
         objective="number of texts whose tokens stand for other bytes",
         theorem="encoded and decoded by the model, and compared byte by byte",
@@ -144,39 +149,46 @@ def _unreachable(stated: Statement) -> Claim:
     for i, token in enumerate(stated.tokens):
         if len(token) == 1:
             single.setdefault(token[0], i)
-    merges: dict[tuple[int, int], tuple[int, int]] = {}
+    merges: dict[tuple[int, int], tuple[float, int]] = {}
     for rank, (left, right, made) in enumerate(stated.merges):
         merges.setdefault((left, right), (rank, made))
+    read = [i for i, token in enumerate(stated.tokens) if 0 < len(token) <= LONGEST]
     never = [
         i
-        for i, token in enumerate(stated.tokens)
-        if token and _joined([single.get(b, -1) for b in token], merges) != [i]
+        for i in read
+        if _joined([single.get(b, -1) for b in stated.tokens[i]], merges) != [i]
     ]
     few = ", ".join(repr(stated.tokens[i]) for i in never[:LISTED])
     few += ", …" if len(never) > LISTED else ""
     unless = ", except as a whole piece" if stated.whole_pieces else ""
-    total = sum(map(bool, stated.tokens))
+    total = len(read)
+    longer = sum(len(token) > LONGEST for token in stated.tokens)
+    note = (f"{longer} of more than {LONGEST} bytes not examined",) if longer else ()
+    fine = f"the merges make each of the {total:,} tokens from its bytes"
     said = f"{len(never):,} of {total:,} tokens occur in no text{unless}: {few}"
     return proved(
         *("unreachable_tokens", Number(float(len(never))), None),
-        said if never else f"each of the {total:,} tokens occurs in some piece of text",
+        said if never else fine,
         objective="number of tokens that the merges do not make from their own bytes",
         theorem="the merges inside of a token's bytes are the same in every text",
+        assumptions=note,
     )
 
 
 def _joined(
-    ids: list[int], merges: dict[tuple[int, int], tuple[int, int]]
+    ids: list[int], merges: dict[tuple[int, int], tuple[float, int]]
 ) -> list[int]:
     """Join the leftmost pair of the lowest rank, until no pair has one."""
-    while len(ids) > 1:
-        ranked = [
-            (*merges[pair], i)
-            for i, pair in enumerate(zip(ids, ids[1:]))
-            if pair in merges
-        ]
-        if not ranked:
+    none = (math.inf, -1)
+    found = [merges.get(pair, none) for pair in pairwise(ids)]
+    while found:
+        best = min(found)
+        if best is none:
             break
-        _, made, at = min(ranked, key=lambda found: (found[0], found[2]))
-        ids = [*ids[:at], made, *ids[at + 2 :]]
+        at = found.index(best)
+        ids[at : at + 2] = [best[1]]
+        del found[at]
+        for i in (at - 1, at):
+            if 0 <= i < len(found):
+                found[i] = merges.get((ids[i], ids[i + 1]), none)
     return ids
