@@ -5,5 +5,9 @@ from __future__ import annotations
 from certus.lazy import exports
 
 #: The module of each public name that is not an estimator.
-_WHERE: dict[str, str] = {}
+_WHERE = {
+    "bits_difference": "findings",
+    "decoding_gap": "findings",
+    "entropy_excess": "findings",
+}
 __all__, __getattr__, __dir__ = exports(__name__, _WHERE)

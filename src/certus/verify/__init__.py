@@ -5,6 +5,8 @@ parameters, the evidence and the data it recomputes each claim; a bug in a solve
 stale kernel or swapped data can make a certificate fail, never lie.
 """
 
+from certus.verify.attention import PlainNetwork
+from certus.verify.chains import decoding_claim, difference_claims, excess_claim
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
 from certus.verify.judging import check, judge
@@ -21,10 +23,14 @@ from certus.verify.statistical import risk_claims
 
 #: The public interface: other packages use these names only, not the modules.
 __all__ = [
+    "PlainNetwork",
     "Proof",
     "accuracy_claim",
     "among",
     "check",
+    "decoding_claim",
+    "difference_claims",
+    "excess_claim",
     "judge",
     "lipschitz_constant",
     "no_sealed_rows",
