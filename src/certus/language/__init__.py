@@ -9,5 +9,6 @@ _WHERE = {
     "bits_difference": "findings",
     "decoding_gap": "findings",
     "entropy_excess": "findings",
+    "read_gpt2": "huggingface",
 }
 __all__, __getattr__, __dir__ = exports(__name__, _WHERE)

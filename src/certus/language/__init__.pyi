@@ -7,3 +7,4 @@ from certus.language.ngram import NGramModel as NGramModel
 from certus.language.findings import bits_difference as bits_difference
 from certus.language.findings import decoding_gap as decoding_gap
 from certus.language.findings import entropy_excess as entropy_excess
+from certus.language.huggingface import read_gpt2 as read_gpt2
