@@ -6,6 +6,8 @@ from certus.lazy import exports
 
 #: The module of each public name that is not an estimator.
 _WHERE = {
+    "TrainingProgress": "progress",
+    "baselines": "simple_means",
     "bits_difference": "findings",
     "decoding_gap": "findings",
     "entropy_excess": "findings",

@@ -4,6 +4,8 @@ from certus.language.tokenizers import ByteTokenizer as ByteTokenizer
 from certus.language.language_model import LanguageModel as LanguageModel
 from certus.language.mixture import MixtureOfModels as MixtureOfModels
 from certus.language.ngram import NGramModel as NGramModel
+from certus.language.progress import TrainingProgress as TrainingProgress
+from certus.language.simple_means import baselines as baselines
 from certus.language.findings import bits_difference as bits_difference
 from certus.language.findings import decoding_gap as decoding_gap
 from certus.language.findings import entropy_excess as entropy_excess

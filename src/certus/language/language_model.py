@@ -153,6 +153,10 @@ class LanguageModel(TextModel):
         Stretch of steps whose weights were kept, from 1.
     validation_bits_ : float
         Bits per byte of all held-out text; NaN where there is none.
+    baselines_ : dict of str to float
+        Bits per byte of at most 16,384 held-out tokens with an n-gram model and with
+        compressors that know the training text. Empty where ``max_iter`` is given,
+        unless a callback looks at it.
     certificate_ : Certificate
         What the verifier found.
 
@@ -260,6 +264,9 @@ class LanguageModel(TextModel):
             params, module = self.get_params(deep=False), run.step.modules["module"]
             kept.resume(run, describe(params, module, ids, watched))
         status = course.train(kept, monitor)
+        self.baselines_ = (
+            course.baselines() if self.max_iter is None else course.known or {}
+        )
         self._finish(run, held)
         monitor.close({})
         evidence = Evidence("network", witness=witness_of(run))

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.language.scoring import log_probs
+from certus.language.simple_means import baselines
 from certus.language.sizing import ENOUGH, SIZES, NetworkSizes, choose
 from certus.language.windows import BEGINNINGS, drawn_places
 from certus.neural_network import distributed
@@ -42,6 +43,8 @@ from certus.typing import Array
 STRETCH = 100
 #: Tokens of the held-out text that are scored then.
 WATCHED = 1 << 14
+#: Fewest bytes on which a comparison with simple means says something.
+WORTH_COMPARING = 64
 #: Passes over the text where neither steps nor a time are given.
 PASSES = 10
 #: Step sizes of the optimisers.
@@ -223,6 +226,7 @@ class Course:
         self.every = min(STRETCH, max(10, a_pass))
         self.plan = make_plan(step.optimizers["module"], self.clock, model.warmup)
         run.schedules = [self.plan]
+        self.known: dict[str, float] | None = None
         self.watched = None if watched is None else watched[: WATCHED + 1]
         if self.watched is not None:
             tokens = model.tokenizer_.tokens
@@ -234,12 +238,13 @@ class Course:
         run, model, clock = self.run, self.model, self.clock
         spent = run.history.get("seconds", [0.0])[-1]
         clock.start(spent)
+        began = time.perf_counter()
 
         def on_epoch(run: TrainingRun) -> Status | None:
             now = self.plan.last_epoch
-            ended = monitor.step(run.history["loss"][-1], math.nan)
-            seconds = spent + monitor.history["seconds"][-1]
+            seconds = spent + time.perf_counter() - began
             run.record({"steps": now, "seconds": seconds})
+            ended = monitor.step(run.history["loss"][-1], math.nan, self._state)
             if kept is not None:
                 kept.save(run)
             return ended or (Status.SOLVED if clock.share(now) >= 1 else None)
@@ -268,6 +273,27 @@ class Course:
             if i and self.clock.share(done + i) >= 1:
                 return
             yield torch.from_numpy(places)
+
+    def _state(self) -> dict[str, Any]:
+        """The fitted attributes as of now, for callbacks."""
+        network: Any = copy.deepcopy(self.run.final()).eval()
+        history = {name: list(column) for name, column in self.run.history.items()}
+        return {
+            "tokenizer_": self.model.tokenizer_,
+            "network_": network,
+            "history_": history,
+            "n_iter_": self.plan.last_epoch,
+            "baselines_": self.baselines(),
+        }
+
+    def baselines(self) -> dict[str, float]:
+        """What the watched text costs without a network; computed once."""
+        if self.known is None:
+            decode, self.known = self.model.tokenizer_.decode_bytes, {}
+            if self.watched is not None and self.watched_bytes >= WORTH_COMPARING:
+                source = self.stream.ids.cpu().numpy()
+                self.known = baselines(decode(self.watched), decode(source))
+        return self.known
 
     def _evaluate(self, run: TrainingRun) -> dict[str, float]:
         assert self.watched is not None

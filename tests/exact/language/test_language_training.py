@@ -1,5 +1,7 @@
 """Training of language models: resumed, stopped, saved, and orthogonal steps."""
 
+import bz2
+import lzma
 import math
 import time
 
@@ -12,7 +14,12 @@ from sklearn.base import clone  # noqa: E402
 
 import certus  # noqa: E402
 from certus.certificate import Status  # noqa: E402
-from certus.language import LanguageModel  # noqa: E402
+from certus.language import (  # noqa: E402
+    LanguageModel,
+    NGramModel,
+    TrainingProgress,
+    baselines,
+)
 from certus.language.windows import drawn_places  # noqa: E402
 from certus.neural_network import Muon  # noqa: E402
 from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
@@ -140,6 +147,33 @@ def test_changed_weights_are_found():
     model.__class__ = Lying
     Lying.__name__ = "LanguageModel"
     assert certus.certify(model, TEXT).met is False
+
+
+# -- baselines and progress ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "compress"), [("xz", lzma.compress), ("bzip2", bz2.compress)]
+)
+def test_a_compressor_is_given_the_training_text(name, compress):
+    source, text = TEXT[:2000].encode(), TEXT[2000:2400].encode()
+    found = baselines(text, source)
+    size = len(compress(source + text)) - len(compress(source))
+    assert found[name] == pytest.approx(8 * size / len(text), abs=0.1)
+    assert found[name] < 8 * len(compress(text)) / len(text)
+    assert found["5-gram"] == NGramModel(5).fit(source).bits_per_byte(text)
+
+
+def test_progress_shows_bits_beside_baselines():
+    lines = []
+    model = LanguageModel(**SMALL).set_callbacks(TrainingProgress(lines.append))
+    model.fit(TEXT)
+    assert len(lines) == len(model.history_["validation_bits"])
+    last = f"{model.history_['validation_bits'][-1]:.3f} bits per byte (5-gram "
+    assert lines[-1].startswith("step 60, ") and last in lines[-1]
+    assert set(model.baselines_) >= {"5-gram", "xz", "bzip2"}
+    plain = clone(LanguageModel(**SMALL)).fit(TEXT)
+    assert weights(plain) == weights(model)  # looking changes nothing
 
 
 # -- windows of training -----------------------------------------------------------
