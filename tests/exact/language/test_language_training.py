@@ -128,6 +128,15 @@ def test_own_text_to_stop_by():
     assert model.validation_bits_ == pytest.approx(cost)
 
 
+def test_a_model_file_brings_back_the_same_probabilities(tmp_path):
+    model = LanguageModel(270, **SMALL).fit(TEXT)
+    model.save(tmp_path / "model.certus")
+    again = certus.load(tmp_path / "model.certus")
+    assert again.bits_per_byte(TEXT[:300]) == model.bits_per_byte(TEXT[:300])
+    assert again.get_params() == model.get_params()
+    assert weights(again) == weights(model)
+
+
 def test_the_certificate_is_about_text_that_was_held_out():
     model = LanguageModel(**SMALL).fit(TEXT)
     held = TEXT.encode()[-round(0.05 * len(TEXT)) :]
