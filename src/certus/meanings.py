@@ -429,6 +429,22 @@ CLAIMS = {
         "pairs", "miscounted", "The pairs of words in the documents were counted again."
     ),
     # -- language -----------------------------------------------------------------
+    "longest_copy": _WORDS(
+        "copy",
+        "copy",
+        "The longest run of bytes that the text has in common with the other one.",
+    ),
+    "contamination": _WORDS(
+        "shared",
+        "shared",
+        "The share of rows that have a long run of bytes in common with the training "
+        "text.",
+    ),
+    "extraction_rate": _WORDS(
+        "extracted",
+        "extracted",
+        "How often the model continues a passage of the text exactly.",
+    ),
     "mixing_gap": _WORDS(
         "best mix",
         "not best",

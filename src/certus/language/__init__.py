@@ -6,11 +6,17 @@ from certus.lazy import exports
 
 #: The module of each public name that is not an estimator.
 _WHERE = {
+    "Contamination": "copies",
+    "ExtractionRate": "copies",
+    "LongestCopy": "copies",
     "TrainingProgress": "progress",
     "baselines": "simple_means",
     "bits_difference": "findings",
+    "contamination": "copies",
     "decoding_gap": "findings",
     "entropy_excess": "findings",
+    "extraction_rate": "copies",
+    "longest_copy": "copies",
     "read_gpt2": "huggingface",
 }
 __all__, __getattr__, __dir__ = exports(__name__, _WHERE)

@@ -9,6 +9,7 @@ from certus.verify.attention import PlainNetwork
 from certus.verify.chains import decoding_claim, difference_claims, excess_claim
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
+from certus.verify.copies import contamination, copy_claim
 from certus.verify.judging import check, judge
 from certus.verify.robustness import (
     Proof,
@@ -28,6 +29,8 @@ __all__ = [
     "accuracy_claim",
     "among",
     "check",
+    "contamination",
+    "copy_claim",
     "decoding_claim",
     "difference_claims",
     "excess_claim",
