@@ -335,7 +335,9 @@ def extraction_rate(
         theirs = clopper_pearson(found, n, delta=delta)
         told += f"; in held-out text {found:,} are"
     claim = Claim(
-        *("extraction_rate", Strength.STATISTICAL, own.high),
+        "extraction_rate",
+        Strength.STATISTICAL,
+        own.high,
         objective=f"share of places at which the {length} most probable next bytes "
         f"after {prompt} bytes of the text are those of the text",
         theorem=f"Clopper–Pearson: the interval contains the rate with probability at "
