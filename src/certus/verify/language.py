@@ -88,11 +88,12 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     )
     own = log_probs(read, stream) if every else None
     part = stream if own is not None else stream[: COMPARED + 1]
+    off = rounding(read, part, windows(len(part) - 1, read.config["context"]))
     claims = [
-        bits_claim(read, stream, n_bytes, own, len(documents)),
+        bits_claim(read, stream, n_bytes, own, off, len(documents)),
         counted,
-        agreement_claim(read, part, own, model_says),
-        causality_claim(read, stream, model_says),
+        agreement_claim(read, part, own, off, model_says),
+        causality_claim(read, stream, off, model_says),
     ]
     if given.level == "full":
         claims.insert(1, stated_claim(claims[0], model.bits_per_byte(given.X)))
@@ -233,7 +234,8 @@ def bits_claim(
     read: PlainNetwork,
     stream: Array,
     n_bytes: int,
-    own: Array | None = None,
+    own: Array | None,
+    off: float,
     documents: int = 1,
 ) -> Claim:
     """Bits per byte from all log-probabilities, or an interval from some windows."""
@@ -245,8 +247,8 @@ def bits_claim(
         some = [every[i] for i in picked]
         return _sampled(read, stream, n_bytes, len(every), some, words)
     total = -math.fsum(own) / BITS
-    off = rounding(read, stream, every) / BITS * len(own)
-    found = Number(total / n_bytes, off / n_bytes + 64 * bd.U * total / n_bytes)
+    lost = off / BITS * len(own) + 64 * bd.U * total
+    found = Number(total / n_bytes, lost / n_bytes)
     return bd.proved(
         *("bits_per_byte", found, None),
         f"{found.most:.4f} bits per byte for {n_bytes:,} bytes "
@@ -326,14 +328,13 @@ Numbers = Callable[[Array], Array]
 
 
 def agreement_claim(
-    read: PlainNetwork, stream: Array, own: Array | None, model: Numbers
+    read: PlainNetwork, stream: Array, own: Array | None, off: float, model: Numbers
 ) -> Claim:
     """Whether the model gives each token the verifier's probability."""
     n = len(stream) - 1
     own = log_probs(read, stream) if own is None else own
     apart = np.abs(own - numbers(model, stream[1:]))
     worst = float(apart.max()) if np.isfinite(apart).all() else math.inf
-    off = rounding(read, stream, windows(n, read.config["context"]))
     return bd.proved(
         *("agreement", Number(worst, off), NEAR),
         f"the model's log-probabilities of {n:,} tokens agree within {worst:.1e}",
@@ -355,7 +356,9 @@ def numbers(model: Numbers, ids: Array) -> Array:
     return said
 
 
-def causality_claim(read: PlainNetwork, stream: Array, model: Numbers) -> Claim:
+def causality_claim(
+    read: PlainNetwork, stream: Array, off: float, model: Numbers
+) -> Claim:
     """Whether probabilities depend on earlier tokens alone, at some places.
 
     The verifier is given the tokens before each place and no others; and the model is
@@ -365,7 +368,7 @@ def causality_claim(read: PlainNetwork, stream: Array, model: Numbers) -> Claim:
     n = min(len(stream) - 1, 2 * context)
     ids = stream[1 : n + 1]
     said, worst = numbers(model, ids), 0.0
-    places = spread(n, 8)
+    places = spread(n, 6)
     every = windows(n, context)
     for t in places:
         w = next(w for w in every if w.first <= t + 1 <= w.stop)
@@ -379,7 +382,7 @@ def causality_claim(read: PlainNetwork, stream: Array, model: Numbers) -> Claim:
         worst = max(worst, abs(float(lp[ids[t]]) - said[t]), moved)
     worst = worst if math.isfinite(worst) else math.inf
     return bd.proved(
-        *("causality", Number(worst, rounding(read, stream[: n + 1], every)), NEAR),
+        *("causality", Number(worst, off), NEAR),
         f"at {len(places)} places, later tokens move no probability by more than "
         f"{worst:.1e}",
         missed=f"later tokens move the probability of an earlier one by {worst:.2g} "
