@@ -29,6 +29,8 @@ from certus.typing import Array
 
 #: The special token between documents; what the first token of a text sees.
 END = "<|end|>"
+#: Bytes of a text from which merged tokens are worth learning.
+SHORT = 100_000
 
 
 class TextModel(Model):
@@ -187,17 +189,27 @@ def end_of(tokenizer: ByteTokenizer) -> int:
         ) from None
 
 
+def _fitting_size(n_bytes: int) -> int | str:
+    """Bytes for a short text; 512 tokens for 0.1 MB, 1,024 for 1 MB, 2,048 for 4 MB."""
+    if n_bytes < SHORT:
+        return "bytes"
+    return min(8192, max(512, 2 ** round(math.log2(n_bytes) / 2)))
+
+
 def fitted_tokenizer(given: Any, documents: Sequence[bytes]) -> ByteTokenizer:
     """The tokeniser of a fit.
 
     Parameters
     ----------
-    given : "bytes", "bpe", an int, or a tokeniser
+    given : "auto", "bytes", "bpe", an int, or a tokeniser
         One token for each byte; byte-pair encoding with 4,096 tokens or so many; or a
-        tokeniser of your own, which is fitted to the documents if it is not yet.
+        tokeniser of your own, which is fitted to the documents if it is not yet. "auto"
+        takes bytes for short texts, and about √bytes tokens for longer ones.
     documents : list of bytes
         What the model learns from.
     """
+    if isinstance(given, str) and given == "auto":
+        given = _fitting_size(sum(map(len, documents)))
     if isinstance(given, str) and given == "bytes":
         return ByteTokenizer(special_tokens=(END,))
     if isinstance(given, str) and given == "bpe":
@@ -206,8 +218,8 @@ def fitted_tokenizer(given: Any, documents: Sequence[bytes]) -> ByteTokenizer:
         given = BPETokenizer(int(given), special_tokens=(END,))
     if not isinstance(given, ByteTokenizer):
         raise TypeError(
-            "tokenizer must be 'bytes', 'bpe', a number of tokens, or a ByteTokenizer "
-            f"or BPETokenizer, got {given!r}."
+            "tokenizer must be 'auto', 'bytes', 'bpe', a number of tokens, or a "
+            f"ByteTokenizer or BPETokenizer, got {given!r}."
         )
     try:
         end_of(given)

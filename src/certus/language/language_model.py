@@ -66,10 +66,12 @@ class LanguageModel(TextModel):
 
     Parameters
     ----------
-    tokenizer : {"bytes", "bpe"}, int or tokeniser, default="bytes"
+    tokenizer : {"auto", "bytes", "bpe"}, int or tokeniser, default="auto"
         How a text becomes tokens. One token for each byte; byte-pair encoding with
         4,096 or so many tokens; or a tokeniser of your own with the special token
-        ``"<|end|>"``.
+        ``"<|end|>"``. "auto" takes bytes for texts below 0.1 MB and byte-pair encoding
+        for longer ones, 1,024 tokens for 1 MB: the same time of training then covers
+        two to three times as much text.
     layers : int, default=None
         Number of layers. By default all sizes are chosen: 4 layers of width 128 for a
         megabyte of text and ten minutes.
@@ -91,7 +93,7 @@ class LanguageModel(TextModel):
         Share of units that each training step leaves out at random.
     optimizer : str or callable, default="auto"
         Name of an optimiser, or a function that makes one. "muon" moves matrices along
-        orthogonal ones; "auto" takes it for steps of 2,048 tokens and more, and "adam"
+        orthogonal ones; "auto" takes it for steps of 1,024 tokens and more, and "adam"
         for smaller ones. Other names as in
         :class:`certus.neural_network.NeuralClassifier`.
     learning_rate : float, default=None
@@ -107,7 +109,7 @@ class LanguageModel(TextModel):
         Whether to predict with averaged weights. "polyak" takes the mean over all
         steps, a number is the decay of an exponential mean.
     batch_size : int, default=None
-        Number of rows in each training step. They are windows; by default 2,048 tokens.
+        Number of rows in each training step. They are windows; by default 1,024 tokens.
     max_iter : int, default=None
         Maximum number of iterations. They are steps. With None, as many as ``max_time``
         allows; if that is None too, ten passes over the text.
@@ -176,7 +178,7 @@ class LanguageModel(TextModel):
 
     def __init__(
         self,
-        tokenizer: Any = "bytes",
+        tokenizer: Any = "auto",
         *,
         layers: int | None = None,
         width: int | None = None,

@@ -15,7 +15,7 @@ SPEED = 4e10
 #: Most weights for each token of the text.
 PER_TOKEN = 4.0
 #: Tokens in a training step from which orthogonal steps pay for themselves.
-ENOUGH = 2048
+ENOUGH = 1024
 #: Parameters of a model that are chosen where they are None.
 SIZES = ("layers", "width", "heads", "context", "batch_size")
 WIDTH_OF_HEAD = 32
@@ -59,9 +59,9 @@ def choose(
     >>> from certus.language.sizing import choose
     >>> free = dict.fromkeys(("layers", "width", "heads", "context", "batch_size"))
     >>> tuple(choose(10**6, seconds=600, steps=None, threads=2, given=free))
-    (4, 128, 4, 128, 16)
+    (4, 128, 4, 128, 8)
     >>> tuple(choose(2_000, seconds=600, steps=None, threads=2, given=free))
-    (2, 64, 2, 64, 32)
+    (2, 64, 2, 64, 16)
     """
     paid = 20.0 * PER_TOKEN * n_tokens**2  # for twenty passes
     if steps is not None:

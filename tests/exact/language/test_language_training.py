@@ -20,6 +20,8 @@ from certus.language import (  # noqa: E402
     TrainingProgress,
     baselines,
 )
+from certus.language.base import _fitting_size, fitted_tokenizer  # noqa: E402
+from certus.language.sizing import SIZES, choose  # noqa: E402
 from certus.language.windows import drawn_places  # noqa: E402
 from certus.neural_network import Muon  # noqa: E402
 from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
@@ -156,6 +158,33 @@ def test_changed_weights_are_found():
     model.__class__ = Lying
     Lying.__name__ = "LanguageModel"
     assert certus.certify(model, TEXT).met is False
+
+
+# -- what is chosen -----------------------------------------------------------------
+
+
+def test_long_texts_get_merged_tokens_and_short_ones_bytes():
+    long = [b"some words and other words, number %d. " % i for i in range(4000)]
+    assert fitted_tokenizer("auto", long[:1000]).n_tokens == 257
+    assert 257 < fitted_tokenizer("auto", long).n_tokens <= 512
+    assert [_fitting_size(n) for n in (10**5, 10**6, 4 * 10**6, 10**10)] == [
+        *(512, 1024, 2048, 8192)
+    ]
+
+
+@pytest.mark.parametrize("seconds", [1, 60, 600, 86_400])
+def test_more_time_pays_for_a_larger_network_but_not_beyond_the_text(seconds):
+    free = dict.fromkeys(SIZES)
+    plan = {"steps": None, "threads": 2, "given": free}
+    for n in (10, 10**4, 10**6, 10**9):
+        now = choose(n, seconds=seconds, **plan)
+        later = choose(n, seconds=10 * seconds, **plan)
+        assert later.layers >= now.layers and later.width >= now.width
+        assert now.width % (2 * now.heads) == 0
+        weights = 12 * now.layers * now.width**2
+        assert now.layers == 2 or weights < 2 * 4 * n  # rounded up at most
+        own = choose(n, seconds=seconds, **{**plan, "given": {**free, "width": 40}})
+        assert own.width == 40 and own.width % (2 * own.heads) == 0
 
 
 # -- baselines and progress ---------------------------------------------------------
