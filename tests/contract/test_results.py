@@ -43,6 +43,7 @@ DRAWN = {
     "Comparison",
     "Elbow",
     "Frontier",
+    "Generation",
     "GroupTable",
     "Record",
     "Recovery",
@@ -69,6 +70,13 @@ def compared() -> Any:
 @cache
 def audited() -> Any:
     return certus.audit(model(), X, y, X_test=X, y_test=y)
+
+
+@cache
+def generated() -> Any:
+    small = {"layers": 1, "width": 16, "heads": 2, "context": 16, "max_iter": 2}
+    writer = language.LanguageModel(**small, random_state=0).fit("to be or not " * 9)
+    return writer.generate("to <b>", 20, draft=writer, random_state=0)
 
 
 @cache
@@ -102,6 +110,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "Comparison": compared,
     "ComparisonRow": lambda: compared().rows[0],
     "Contamination": lambda: language.contamination(["abcd", "efgh"], "bcd", 3),
+    "DraftRecord": lambda: generated().draft,
     "Elbow": lambda: cluster.elbow(X, range(1, 5), random_state=0),
     "Evaluation": lambda: recommend.Evaluation(0.5, *[0.2] * 6, np.nan, 1.0, 8, 0),
     "Exclusivity": lambda: fairness.exclusivity(y, model().predict(X), GROUP),
@@ -110,6 +119,7 @@ MADE: dict[str, Callable[[], Any]] = {
     ),
     "Figure": lambda: audited().figures[0],
     "Frontier": traded,
+    "Generation": generated,
     "GroupTable": lambda: fairness.separation(y, model().predict(X), GROUP),
     "Interval": lambda: bounds.clopper_pearson(4, 86),
     "LipschitzBound": lambda: robustness.lipschitz_bound(model(), X),

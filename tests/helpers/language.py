@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 
 from certus.language import ByteTokenizer
+from certus.language.writing import Writer
 from certus.neural_network.modules import Transformer
 
 END = "<|end|>"
@@ -61,3 +63,14 @@ class SmallModel:
         nats = self.token_log_probs(np.concatenate(ids[1:])).sum()
         sizes = [len(d.encode() if isinstance(d, str) else d) for d in documents]
         return float(-nats / math.log(2) / sum(sizes))
+
+
+class WritingModel(Writer, SmallModel, BaseEstimator):
+    """A small model that writes, with the library's compiled decoding."""
+
+    def fit(self, texts: Any) -> None:
+        """Only here so that it counts as an estimator."""
+
+    def next_probabilities(self, ids: np.ndarray) -> np.ndarray:
+        stream = np.concatenate([[self.end], ids]).astype(np.int64)
+        return np.exp(self.after(stream[-self.config_["context"] :])[-1])

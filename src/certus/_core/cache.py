@@ -24,9 +24,10 @@ from numba.core import event as events
 
 def _sources() -> list[Path]:
     root = Path(__file__).resolve().parents[1]
-    kernels = (
-        path for name in ("_core", "_solvers") for path in root.glob(f"{name}/*.py")
-    )
+    # Kernels of other packages call what stands here; decoding also calls forward.
+    called = ("language/forward_kernels.py", "language/decoding_kernels.py")
+    places = ("_core/*.py", "_solvers/*.py", *called)
+    kernels = (path for place in places for path in root.glob(place))
     return [root / "objectives" / "terms.py", *sorted(kernels)]
 
 
@@ -89,11 +90,26 @@ _OPTIONS: dict[str, Any] = {
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """``numba.njit`` with the digest's cache directory."""
+    return _cached(function, _OPTIONS)
+
+
+def exact_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`kernel`, with each operation rounded by itself and in its own place.
+
+    Sums keep their order and no product is fused with a sum, so that a result has the
+    same bits on every processor that follows IEEE 754.
+    """
+    return _cached(function, {**_OPTIONS, "fastmath": False})
+
+
+def _cached(
+    function: Callable[..., Any], options: dict[str, Any]
+) -> Callable[..., Any]:
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_DIRECTORY)
     try:
-        compiled: Callable[..., Any] = numba.njit(cache=True, **_OPTIONS)(function)
+        compiled: Callable[..., Any] = numba.njit(cache=True, **options)(function)
     finally:
         config.CACHE_DIR = before
     return compiled

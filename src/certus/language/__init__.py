@@ -7,7 +7,9 @@ from certus.lazy import exports
 #: The module of each public name that is not an estimator.
 _WHERE = {
     "Contamination": "copies",
+    "DraftRecord": "generation",
     "ExtractionRate": "copies",
+    "Generation": "generation",
     "LongestCopy": "copies",
     "TrainingProgress": "progress",
     "baselines": "simple_means",

@@ -2,7 +2,9 @@
 from certus.language.tokenizers import BPETokenizer as BPETokenizer
 from certus.language.tokenizers import ByteTokenizer as ByteTokenizer
 from certus.language.copies import Contamination as Contamination
+from certus.language.generation import DraftRecord as DraftRecord
 from certus.language.copies import ExtractionRate as ExtractionRate
+from certus.language.generation import Generation as Generation
 from certus.language.language_model import LanguageModel as LanguageModel
 from certus.language.copies import LongestCopy as LongestCopy
 from certus.language.mixture import MixtureOfModels as MixtureOfModels

@@ -29,6 +29,7 @@ from certus.language.base import (
 )
 from certus.language.sizing import SIZES
 from certus.language.windows import begin_of
+from certus.language.writing import Writer
 from certus.neural_network import distributed
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.modules.transformer import (
@@ -47,7 +48,7 @@ __all__ = ["LanguageModel"]
 WORTH_HOLDING = 256
 
 
-class LanguageModel(TextModel):
+class LanguageModel(Writer, TextModel):
     """A transformer that learns to continue texts, one token after the other.
 
     Sizes, optimiser and schedule are chosen from the length of the text and the time

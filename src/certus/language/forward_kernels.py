@@ -1,0 +1,417 @@
+"""A decoder's forward pass, compiled, with sums in a fixed order.
+
+Each number is a sum in the order of its index, whatever stands beside it: alone or in a
+block of rows, with a cache or without one, on any processor that follows IEEE 754, a
+token gets scores with the same bits. Loops run over outputs, which lie side by side, so
+they need no other order to use vectors. The exponential is ours for the same reason.
+
+Keys lie with their places side by side, (sequence, layer, head, d, place), values with
+their numbers side by side, (sequence, layer, head, place, d).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+
+from certus._core.cache import exact_kernel
+from certus.typing import Array
+
+GELU, GELU_TANH, RELU, RELU2, SWIGLU = range(5)
+#: Rows that are computed side by side, and columns that stay near the processor.
+ROWS, COLUMNS = 16, 256
+_F = np.float32
+_ZERO, _ONE = _F(0), _F(1)
+_POWERS_32 = np.float32(2.0) ** np.arange(-126, 1).astype(np.float32)
+_POWERS_64 = 2.0 ** np.arange(-1022.0, 1.0)
+#: log₂ e; and ln 2 as a short number, whose multiples are exact, plus the rest.
+_INVERSE, _HIGH, _LOW = 1.4426950408889634, 0.693145751953125, 1.4286068203094172e-06
+_INVERSE_32, _HIGH_32, _LOW_32 = _F(_INVERSE), _F(_HIGH), _F(_LOW)
+
+
+class PackedNetwork(NamedTuple):
+    """A decoder's weights; each map as (inputs, outputs), layers side by side."""
+
+    embedding: Array  # (n_tokens, width)
+    head: Array  # (width, n_tokens)
+    places: Array  # (context, width), or (0, width)
+    cosines: Array  # (context, d / 2), or (0, d / 2)
+    sines: Array
+    qkv: Array  # (layers, width, 3 width)
+    qkv_bias: Array  # (layers, 3 width)
+    output: Array  # (layers, width, width)
+    output_bias: Array  # (layers, width)
+    inner: Array  # (layers, width, hidden) or, with gates, (layers, width, 2 hidden)
+    inner_bias: Array
+    outer: Array  # (layers, hidden, width)
+    outer_bias: Array
+    norms: (
+        Array  # (layers, 2, width): before attention and before the feed-forward part
+    )
+    norm_biases: Array
+    last_norm: Array  # (2, width): weight and bias
+    heads: int
+    context: int
+    activation: int
+    pre: bool
+    qk_norm: bool
+
+
+@register_jitable
+def exp64(x: float) -> float:
+    """e^x for x ≤ 0, from sums and products alone; zero below −708."""
+    if not x > -708.0:
+        return 0.0 if x <= -708.0 else x
+    k = math.floor(x * _INVERSE + 0.5)
+    r = (x - k * _HIGH) - k * _LOW
+    s = 1.0 / 6227020800.0
+    s = s * r + 1.0 / 479001600.0
+    s = s * r + 1.0 / 39916800.0
+    s = s * r + 1.0 / 3628800.0
+    s = s * r + 1.0 / 362880.0
+    s = s * r + 1.0 / 40320.0
+    s = s * r + 1.0 / 5040.0
+    s = s * r + 1.0 / 720.0
+    s = s * r + 1.0 / 120.0
+    s = s * r + 1.0 / 24.0
+    s = s * r + 1.0 / 6.0
+    s = s * r + 0.5
+    s = s * r + 1.0
+    s = s * r + 1.0
+    return s * _POWERS_64[int(k) + 1022]
+
+
+@register_jitable
+def _exp32(x: Any) -> Any:
+    """e^x for x ≤ 0 in float32; zero below −60, far under the rounding of a sum."""
+    seen = _ONE if x > _F(-60.0) else _ZERO
+    x = max(x, _F(-60.0))
+    k = np.floor(x * _INVERSE_32 + _F(0.5))
+    r = (x - k * _HIGH_32) - k * _LOW_32
+    s = _F(1.0 / 5040.0)
+    s = s * r + _F(1.0 / 720.0)
+    s = s * r + _F(1.0 / 120.0)
+    s = s * r + _F(1.0 / 24.0)
+    s = s * r + _F(1.0 / 6.0)
+    s = s * r + _F(0.5)
+    s = s * r + _ONE
+    s = s * r + _ONE
+    return seen * s * _POWERS_32[int(k) + 126]
+
+
+@register_jitable
+def _erf(x: float) -> float:
+    """The error function, to 1.2e-7 (Numerical Recipes' rational Chebyshev fit)."""
+    z = abs(x)
+    t = 1.0 / (1.0 + 0.5 * z)
+    s = 0.17087277
+    s = s * t - 0.82215223
+    s = s * t + 1.48851587
+    s = s * t - 1.13520398
+    s = s * t + 0.27886807
+    s = s * t - 0.18628806
+    s = s * t + 0.09678418
+    s = s * t + 0.37409196
+    s = s * t + 1.00002368
+    rest = t * exp64(min(0.0, s * t - 1.26551223 - z * z))
+    return 1.0 - rest if x >= 0 else rest - 1.0
+
+
+@register_jitable
+def _times_row(x: Any, n: int, W: Any, y: Any, first: int, last: int) -> None:
+    """y[j] += Σ_{i<n} x[i] W[i, j] for first ≤ j < last, in the order of i."""
+    y = y[first:last]
+    m = len(y)
+    i = 0
+    while i + 8 <= n:
+        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        x4, x5, x6, x7 = x[i + 4], x[i + 5], x[i + 6], x[i + 7]
+        w0, w1 = W[i][first:last], W[i + 1][first:last]
+        w2, w3 = W[i + 2][first:last], W[i + 3][first:last]
+        w4, w5 = W[i + 4][first:last], W[i + 5][first:last]
+        w6, w7 = W[i + 6][first:last], W[i + 7][first:last]
+        for j in range(m):
+            s = y[j] + x0 * w0[j]
+            s = s + x1 * w1[j]
+            s = s + x2 * w2[j]
+            s = s + x3 * w3[j]
+            s = s + x4 * w4[j]
+            s = s + x5 * w5[j]
+            s = s + x6 * w6[j]
+            y[j] = s + x7 * w7[j]
+        i += 8
+    while i < n:
+        x0, w0 = x[i], W[i][first:last]
+        for j in range(m):
+            y[j] += x0 * w0[j]
+        i += 1
+
+
+@register_jitable
+def _times_four(X: Any, r: int, n: int, W: Any, Y: Any, first: int, last: int) -> None:
+    """As :func:`_times_row` for the rows r … r + 3, with each weight read once."""
+    xa, xb, xc, xd = X[r], X[r + 1], X[r + 2], X[r + 3]
+    ya, yb = Y[r][first:last], Y[r + 1][first:last]
+    yc, yd = Y[r + 2][first:last], Y[r + 3][first:last]
+    m = len(ya)
+    i = 0
+    while i + 4 <= n:
+        w0, w1 = W[i][first:last], W[i + 1][first:last]
+        w2, w3 = W[i + 2][first:last], W[i + 3][first:last]
+        a0, a1, a2, a3 = xa[i], xa[i + 1], xa[i + 2], xa[i + 3]
+        b0, b1, b2, b3 = xb[i], xb[i + 1], xb[i + 2], xb[i + 3]
+        c0, c1, c2, c3 = xc[i], xc[i + 1], xc[i + 2], xc[i + 3]
+        d0, d1, d2, d3 = xd[i], xd[i + 1], xd[i + 2], xd[i + 3]
+        for j in range(m):
+            u0, u1, u2, u3 = w0[j], w1[j], w2[j], w3[j]
+            ya[j] = (((ya[j] + a0 * u0) + a1 * u1) + a2 * u2) + a3 * u3
+            yb[j] = (((yb[j] + b0 * u0) + b1 * u1) + b2 * u2) + b3 * u3
+            yc[j] = (((yc[j] + c0 * u0) + c1 * u1) + c2 * u2) + c3 * u3
+            yd[j] = (((yd[j] + d0 * u0) + d1 * u1) + d2 * u2) + d3 * u3
+        i += 4
+    while i < n:
+        w0 = W[i][first:last]
+        a0, b0, c0, d0 = xa[i], xb[i], xc[i], xd[i]
+        for j in range(m):
+            u0 = w0[j]
+            ya[j] += a0 * u0
+            yb[j] += b0 * u0
+            yc[j] += c0 * u0
+            yd[j] += d0 * u0
+        i += 1
+
+
+@register_jitable
+def times(X: Any, rows: int, W: Any, Y: Any) -> None:
+    """Y += X W for the first rows, block of columns by block of columns."""
+    n, m = W.shape
+    if rows == 1:
+        _times_row(X[0], n, W, Y[0], 0, m)
+        return
+    for first in range(0, m, COLUMNS):
+        last = min(m, first + COLUMNS)
+        r = 0
+        while r + 4 <= rows:
+            _times_four(X, r, n, W, Y, first, last)
+            r += 4
+        while r < rows:
+            _times_row(X[r], n, W, Y[r], first, last)
+            r += 1
+
+
+@register_jitable
+def _sum(x: Any, n: int) -> float:
+    """Σ_{i<n} x[i] in float64, in four sums side by side."""
+    a, b, c, d, i = 0.0, 0.0, 0.0, 0.0, 0
+    while i + 4 <= n:
+        a += x[i]
+        b += x[i + 1]
+        c += x[i + 2]
+        d += x[i + 3]
+        i += 4
+    while i < n:
+        a += x[i]
+        i += 1
+    return (a + b) + (c + d)
+
+
+@register_jitable
+def _sum_of_squares(x: Any, begin: int, n: int, mean: float) -> float:
+    """Σ (x[i] − mean)² over n of them from ``begin`` on, in four sums side by side."""
+    a, b, c, d, i = 0.0, 0.0, 0.0, 0.0, begin
+    while i + 4 <= begin + n:
+        a += (x[i] - mean) * (x[i] - mean)
+        b += (x[i + 1] - mean) * (x[i + 1] - mean)
+        c += (x[i + 2] - mean) * (x[i + 2] - mean)
+        d += (x[i + 3] - mean) * (x[i + 3] - mean)
+        i += 4
+    while i < begin + n:
+        a += (x[i] - mean) * (x[i] - mean)
+        i += 1
+    return (a + b) + (c + d)
+
+
+@register_jitable
+def _largest(x: Any, n: int) -> Any:
+    a, b, i = x[0], x[0], 1
+    while i + 2 <= n:
+        a, b = max(a, x[i]), max(b, x[i + 1])
+        i += 2
+    while i < n:
+        a = max(a, x[i])
+        i += 1
+    return max(a, b)
+
+
+@register_jitable
+def _layer_norm(x: Any, weight: Any, bias: Any, y: Any) -> None:
+    """(x − mean)/√(variance + 1e-5) ⊙ weight + bias, the moments in float64."""
+    n = len(x)
+    mean = _sum(x, n) / n
+    spread = _sum_of_squares(x, 0, n, mean)
+    scale = _F(1.0 / math.sqrt(spread / n + 1e-5))
+    middle = _F(mean)
+    for i in range(n):
+        y[i] = (x[i] - middle) * scale * weight[i] + bias[i]
+
+
+@register_jitable
+def _mean_square_one(x: Any, begin: int, d: int) -> None:
+    """Bring x[begin : begin + d] to mean square one."""
+    total = _sum_of_squares(x, begin, d, 0.0)
+    scale = _F(1.0 / math.sqrt(total / d + 1.1920928955078125e-07))
+    for i in range(begin, begin + d):
+        x[i] *= scale
+
+
+@register_jitable
+def _turn(x: Any, begin: int, cosines: Any, sines: Any) -> None:
+    """Turn the pairs (i, i + d/2) of x[begin : begin + d]: rotary positions."""
+    half = len(cosines)
+    for i in range(begin, begin + half):
+        c, s = cosines[i - begin], sines[i - begin]
+        a, b = x[i], x[i + half]
+        x[i] = a * c - b * s
+        x[i + half] = a * s + b * c
+
+
+@register_jitable
+def _keep(net: Any, layer: int, row: Any, place: int, K: Any, V: Any) -> None:
+    """Norm and turn queries and keys of a row; put keys and values into the cache."""
+    width = net.output.shape[2]
+    d = width // net.heads
+    for h in range(2 * net.heads):
+        if net.qk_norm:
+            _mean_square_one(row, h * d, d)
+        if net.cosines.shape[0]:
+            _turn(row, h * d, net.cosines[place], net.sines[place])
+    for h in range(net.heads):
+        k, v = K[layer, h], V[layer, h]
+        for i in range(d):
+            k[i, place] = row[width + h * d + i]
+            v[place, i] = row[2 * width + h * d + i]
+
+
+@register_jitable
+def _attend(
+    net: Any, layer: int, row: Any, place: int, K: Any, V: Any, p: Any, z: Any
+) -> None:
+    """Put into z what the row's queries take from the places up to its own."""
+    width = net.output.shape[2]
+    d = width // net.heads
+    scale = _F(1.0 / math.sqrt(d))
+    for h in range(net.heads):
+        p[: place + 1] = _ZERO
+        _times_row(row[h * d :], d, K[layer, h], p, 0, place + 1)
+        for t in range(place + 1):
+            p[t] *= scale
+        top = _largest(p, place + 1)
+        for t in range(place + 1):
+            p[t] = _exp32(p[t] - top)
+        total = _sum(p, place + 1)
+        part = z[h * d : (h + 1) * d]
+        part[:] = _ZERO
+        _times_row(p, place + 1, V[layer, h], part, 0, d)
+        share = _F(1.0 / total)
+        for i in range(d):
+            part[i] *= share
+
+
+@register_jitable
+def _bend(activation: int, h: Any, hidden: int) -> None:
+    """The activation, in place; with gates the first half of h times the second."""
+    if activation == RELU2:
+        for i in range(hidden):
+            a = max(h[i], _ZERO)
+            h[i] = a * a
+    elif activation == RELU:
+        for i in range(hidden):
+            h[i] = max(h[i], _ZERO)
+    elif activation == GELU:
+        for i in range(hidden):
+            a = float(h[i])
+            h[i] = _F(0.5 * a * (1.0 + _erf(a * 0.7071067811865476)))
+    elif activation == GELU_TANH:
+        for i in range(hidden):
+            a = float(h[i])
+            t = 0.7978845608028654 * (a + 0.044715 * a * a * a)
+            e = exp64(-2.0 * abs(t))
+            h[i] = _F(a / (1.0 + e) if t >= 0 else a * e / (1.0 + e))
+    else:
+        for i in range(hidden):
+            a = float(h[i])
+            e = exp64(-abs(a))
+            gate = a / (1.0 + e) if a >= 0 else a * e / (1.0 + e)
+            h[i] = _F(gate) * h[hidden + i]
+
+
+@register_jitable
+def _add_normed(net: Any, layer: int, part: int, rows: int, X: Any, Y: Any) -> None:
+    """After a part: X += Y, and with norms behind the parts its norm."""
+    width = net.output.shape[2]
+    for r in range(rows):
+        for i in range(width):
+            X[r, i] += Y[r, i]
+        if not net.pre:
+            weight, bias = net.norms[layer, part], net.norm_biases[layer, part]
+            _layer_norm(X[r], weight, bias, X[r])
+
+
+@register_jitable
+def _before(net: Any, layer: int, part: int, rows: int, X: Any, N: Any) -> None:
+    """Before a part: N = X, or its norm."""
+    for r in range(rows):
+        if net.pre:
+            weight, bias = net.norms[layer, part], net.norm_biases[layer, part]
+            _layer_norm(X[r], weight, bias, N[r])
+        else:
+            N[r, :] = X[r]
+
+
+@exact_kernel
+def forward_rows(
+    net: Any, K: Any, V: Any, tokens: Any, sequences: Any, places: Any, X: Any
+) -> None:
+    """States of tokens behind what the cache holds; their keys and values go into it.
+
+    Row r is ``tokens[r]`` at place ``places[r]`` of sequence ``sequences[r]``. Rows of
+    one sequence stand in the order of their places, without a gap to the cache.
+    """
+    rows, width = len(tokens), net.embedding.shape[1]
+    hidden = net.outer.shape[1]
+    N, Y = np.empty((rows, width), _F), np.empty((rows, width), _F)
+    Q, H = np.empty((rows, 3 * width), _F), np.empty((rows, net.inner.shape[2]), _F)
+    p = np.empty(net.context, _F)
+    for r in range(rows):
+        X[r, :] = net.embedding[tokens[r]]
+        if net.places.shape[0]:
+            X[r, :] += net.places[places[r]]
+    for layer in range(net.qkv.shape[0]):
+        _before(net, layer, 0, rows, X, N)
+        for r in range(rows):
+            Q[r, :] = net.qkv_bias[layer]
+            Y[r, :] = net.output_bias[layer]
+        times(N, rows, net.qkv[layer], Q)
+        for r in range(rows):
+            s = sequences[r]
+            _keep(net, layer, Q[r], places[r], K[s], V[s])
+        for r in range(rows):
+            s = sequences[r]
+            _attend(net, layer, Q[r], places[r], K[s], V[s], p, N[r])
+        times(N, rows, net.output[layer], Y)
+        _add_normed(net, layer, 0, rows, X, Y)
+        _before(net, layer, 1, rows, X, N)
+        for r in range(rows):
+            H[r, :] = net.inner_bias[layer]
+            Y[r, :] = net.outer_bias[layer]
+        times(N, rows, net.inner[layer], H)
+        for r in range(rows):
+            _bend(net.activation, H[r], hidden)
+        times(H, rows, net.outer[layer], Y)
+        _add_normed(net, layer, 1, rows, X, Y)
+    if net.pre:
+        for r in range(rows):
+            _layer_norm(X[r], net.last_norm[0], net.last_norm[1], X[r])
