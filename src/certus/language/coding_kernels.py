@@ -1,7 +1,7 @@
 """A compiled arithmetic coder over whole numbers.
 
 A token with frequency f of a total T takes the share f/T of the interval [low, high];
-bits on which both ends agree are written (Witten, Neal and Cleary, 1987). Ends have 62
+bits on which both ends agree are written (Witten and others, 1987). Ends have 62
 bits and a total at most 30, so that rounding costs less than 1e-8 bits a token.
 
 Frequencies come from probabilities by 1 + ⌊p (2³⁰ − n)⌋ for n tokens: none is zero, and
