@@ -14,6 +14,7 @@ counts of 1, of 2, of more), from how many runs occur once, twice, three and fou
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from certus.language.base import (
     joined,
     read_documents,
 )
-from certus.language.ngram_counts import count_runs, discounts, shares
+from certus.language.ngram_counts import count_runs, discounts, is_tree, shares
 from certus.typing import Array
 
 __all__ = ["NGramModel"]
@@ -167,6 +168,25 @@ class NGramModel(TextModel):
     def _n_tokens(self) -> int:
         return self.tokenizer_.n_tokens
 
+    def _require_tree(self, V: int) -> None:
+        """Raise an error unless compiled code can walk along the arrays; once each."""
+        names = ("starts_", "first_", "last_tokens_", "suffixes_")
+        held = [*(getattr(self, name) for name in names), self.shares_, self.backoffs_]
+        seen = self.__dict__.get("_walked", ())
+        if len(seen) == len(held) and all(a is b for a, b in zip(seen, held)):
+            return
+        if not is_tree(V, *held):
+            raise ValueError(
+                "This NGramModel was changed after its fit: its runs of tokens are not "
+                "a tree. Fit it again, or restore its file."
+            )
+        self._walked = tuple(held)
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_walked", None)
+        return state
+
     def _walk(self, ids: Array) -> tuple[Array, int]:
         """Log p of each token, and the longest known context at the end."""
         check_is_fitted(self)
@@ -176,6 +196,7 @@ class NGramModel(TextModel):
                 f"ids must be a line of tokens from 0 to {V - 1}. Encode the text "
                 "with the model's tokenizer_."
             )
+        self._require_tree(V)
         tree = (self.first_, self.last_tokens_, self.suffixes_)
         shares = (self.shares_, self.backoffs_)
         room, out = np.empty(len(self.starts_), np.int64), np.empty(len(ids))

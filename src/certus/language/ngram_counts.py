@@ -162,3 +162,34 @@ def _children_sum(tree: CountedRuns, values: Array) -> Array:
     """The sum of the values of each run's children, in whole numbers."""
     sums = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return sums[tree.first[1:]] - sums[tree.first[:-1]]
+
+
+def is_tree(
+    V: int,
+    starts: Array,
+    first: Array,
+    token: Array,
+    suffix: Array,
+    share: Array,
+    backoff: Array,
+) -> bool:
+    """Whether arrays, maybe from a forged file, can be walked along without harm.
+
+    Continuations stay inside of the arrays, and a suffix is one token shorter: every
+    walk to shorter and shorter runs ends.
+    """
+    whole, n = (starts, first, token, suffix), len(token)
+    lines = all(a.ndim == 1 and a.dtype.kind == "i" for a in whole)
+    lines = lines and all(a.dtype == np.float64 for a in (share, backoff))
+    same = {a.shape for a in (token, suffix, share, backoff, first[:-1])} == {(n,)}
+    if not (lines and same and len(starts) > 2 and len(first) == n + 1):
+        return False
+    rising = np.all(np.diff(starts) >= 0) and np.all(np.diff(first) >= 0)
+    ends = (starts[0], starts[1], starts[-1], first[0], first[-1]) == (0, 1, n, 1, n)
+    if not (rising and ends and token.min() >= 0 and token.max() < V):
+        return False
+    for k in range(1, len(starts) - 1):
+        some = suffix[starts[k] : starts[k + 1]]
+        if some.size and not starts[k - 1] <= some.min() <= some.max() < starts[k]:
+            return False
+    return bool(suffix[0] == 0)

@@ -35,9 +35,10 @@ REGISTRY: dict[str, tuple[str, str]] = {
 NETWORKS = "certus.neural_network.modules"
 
 #: What callbacks and training leave on an estimator: live objects, not a result.
-#: ``_run`` is the optimiser of a network between two partial fits.
+#: ``_run`` is the optimiser of a network between two partial fits, ``_walked`` what an
+#: n-gram model has checked.
 TRANSIENT = frozenset(
-    {"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_run"}
+    {"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_run", "_walked"}
 )
 
 #: Deepest nesting of values. One level takes at most three levels of JSON.

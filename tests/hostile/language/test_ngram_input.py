@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
 import certus
-from certus.language import NGramModel
+from certus.language import MixtureOfModels, NGramModel
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,67 @@ def test_certify_wants_a_text():
     model = NGramModel(3).fit("abc")
     with pytest.raises(ValueError, match="text is empty"):
         certus.certify(model, "")
+
+
+def spoilt(name, place, value):
+    model = NGramModel(3).fit("abracadabra")
+    array = getattr(model, name).copy()
+    array[place] = value
+    setattr(model, name, array)
+    return model
+
+
+@pytest.mark.parametrize(
+    "name, place, value",
+    [
+        ("first_", 0, 10**9),
+        ("first_", -1, 10**9),
+        ("first_", 3, -5),
+        ("suffixes_", -1, 10**9),
+        ("suffixes_", -1, -7),
+        ("suffixes_", 0, 1),
+        ("suffixes_", 5, 5),
+        ("last_tokens_", 2, 999),
+        ("starts_", -2, 10**6),
+        ("starts_", 1, 3),
+    ],
+)
+def test_a_forged_tree_is_not_walked(name, place, value):
+    """Compiled code does not check its indices, so they are checked before."""
+    model = spoilt(name, place, value)
+    with pytest.raises(ValueError, match="changed after its fit"):
+        model.bits_per_byte("abra")
+    with pytest.raises(ValueError, match="changed after its fit"):
+        model.next_probabilities(np.array([97]))
+
+
+def test_arrays_of_other_lengths_and_types_are_not_walked():
+    for name in ("first_", "suffixes_", "shares_", "backoffs_", "last_tokens_"):
+        model = NGramModel(3).fit("abracadabra")
+        setattr(model, name, getattr(model, name)[:-1])
+        with pytest.raises(ValueError, match="changed after its fit"):
+            model.log_prob("abra")
+        model = NGramModel(3).fit("abracadabra")
+        setattr(model, name, getattr(model, name).astype(np.complex128))
+        with pytest.raises(ValueError, match="changed after its fit"):
+            model.log_prob("abra")
+
+
+def test_a_forged_file_is_not_walked(tmp_path):
+    model = spoilt("suffixes_", -1, 10**9)
+    back = certus.load(model.save(tmp_path / "m.certus"))
+    with pytest.raises(ValueError, match="changed after its fit"):
+        back.bits_per_byte("abra")
+
+
+def test_files_and_pickles_bring_models_back(tmp_path):
+    model = NGramModel(3, tokenizer=260).fit(["abracadabra", "a cat"])
+    other = NGramModel(1, tokenizer=model.tokenizer_).fit("abc")
+    mixture = MixtureOfModels([model, other])
+    mixture.fit("a bra")
+    for one in (model, mixture):
+        back = certus.load(one.save(tmp_path / "m.certus"))
+        again = pickle.loads(pickle.dumps(one))
+        for other in (back, again):
+            assert other.bits_per_byte("a bra") == one.bits_per_byte("a bra")
+        assert certus.certify(back, "a bra").status == "solved"
