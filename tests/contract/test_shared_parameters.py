@@ -30,6 +30,7 @@ CLASSES = [
     neural_network.RecurrentRegressor,
     neural_network.Seq2Seq,
     neural_network.SequenceTagger,
+    neural_network.ViTClassifier,
     text.TextConvClassifier,
 ]
 

@@ -20,6 +20,7 @@ from certus.neural_network import (
     RecurrentRegressor,
     Seq2Seq,
     SequenceTagger,
+    ViTClassifier,
 )
 from certus.neural_network.modules import MLP
 from certus.text import TextConvClassifier
@@ -88,6 +89,11 @@ def images(module=picture, **options):
     return model, IMAGES, CLASSES
 
 
+def patches(**options):
+    chosen = {"patch": 4, "layers": 1, "width": 4, "heads": 2}
+    return ViTClassifier(**{**chosen, **_plain(options)}), IMAGES, CLASSES
+
+
 def recurrent_classifier(**options):
     chosen = {"hidden": 2, "cell": "gru"}
     return RecurrentClassifier(**{**chosen, **_plain(options)}), SEQUENCES, CLASSES
@@ -106,6 +112,10 @@ def tagger(**options):
 def translator(**options):
     chosen = {"hidden": 2}
     return Seq2Seq(**{**chosen, **_plain(options)}), WORDS, TAGS
+
+
+def transforming_translator(**options):
+    return translator(network="transformer", hidden=4, heads=2, **options)
 
 
 def texts(**options):
@@ -140,10 +150,12 @@ CASES = {
         torch_classifier,
         torch_regressor,
         images,
+        patches,
         recurrent_classifier,
         recurrent_regressor,
         tagger,
         translator,
+        transforming_translator,
         texts,
         tasks,
         consistent,

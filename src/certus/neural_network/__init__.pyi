@@ -14,6 +14,7 @@ from certus.neural_network.sequences import RecurrentRegressor as RecurrentRegre
 from certus.neural_network.seq2seq import Seq2Seq as Seq2Seq
 from certus.neural_network.tagger import SequenceTagger as SequenceTagger
 from certus.neural_network.optim import SignSGD as SignSGD
+from certus.neural_network.vit import ViTClassifier as ViTClassifier
 from certus.neural_network import augment as augment
 from certus.neural_network.ensemble import bootstrap_counts as bootstrap_counts
 from certus.neural_network.transfer import freeze as freeze

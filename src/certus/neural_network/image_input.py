@@ -6,7 +6,6 @@ less the mean of each channel over the training images, divided by its deviation
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from certus._core.rows import row_weights
-from certus.base import as_array, check_choice, validate_data
+from certus.base import as_array, validate_data
 from certus.neural_network import image_reading
 from certus.neural_network.adversarial import InputUnits
 from certus.neural_network.array_input import KINDS
@@ -29,7 +28,6 @@ from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.modules.cnn import AlexNet, ConvNet, LeNet
 from certus.neural_network.modules.densenet import DenseNet
 from certus.neural_network.modules.resnet import ResNet
-from certus.neural_network.objective import Targets
 from certus.neural_network.wrapping import dtype_of
 from certus.typing import ArrayLike, MatrixLike
 
@@ -222,20 +220,8 @@ class ImageInput(NeuralModel):
     def _augmentation(self) -> Callable[[Tensor], Tensor] | None:
         return make_augmentation(self.augment)
 
-    def _build(self, X: Any, targets: Targets) -> nn.Module:
-        if isinstance(self.module, nn.Module):
-            return copy.deepcopy(self.module)
-        if callable(self.module):
-            made = self.module(self.image_shape_, targets.outputs)
-            if isinstance(made, nn.Module):
-                return made
-            raise TypeError(
-                "network(image_shape, n_outputs) must return an nn.Module, got a "
-                f"{type(made).__name__}."
-            )
-        check_choice("module", self.module, tuple(NETWORKS))
-        module = NETWORKS[self.module](self.image_shape_, targets.outputs)
-        # Pixels have few digits; rows other than images keep those of X.
+    def _in_digits(self, module: nn.Module, X: np.ndarray) -> nn.Module:
+        """In float32, as pixels have few digits; rows other than images keep theirs."""
         plain = self.image_shape_[1] == 1 and X.dtype == np.float64
         return module.double() if plain else module
 

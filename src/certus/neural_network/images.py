@@ -8,11 +8,15 @@ network of :mod:`certus.neural_network.modules` or your own; ℓ the cross entro
 
 from __future__ import annotations
 
-from typing import Any, Self, Unpack
+import copy
+from typing import Any, Unpack
 
-from certus.base import certified_fit
-from certus.neural_network import image_reading
-from certus.neural_network.image_input import ImageInput
+from torch import nn
+
+from certus.base import check_choice
+from certus.neural_network.image_classifier import ImageClassifier
+from certus.neural_network.image_input import NETWORKS
+from certus.neural_network.objective import Targets
 from certus.neural_network.parameters import (
     LabelOptions,
     RobustClassifierOptions,
@@ -20,8 +24,6 @@ from certus.neural_network.parameters import (
     TrainingOptions,
     trained_with,
 )
-from certus.neural_network.row_targets import ClassTargets
-from certus.typing import ArrayLike, MatrixLike
 
 
 @trained_with(
@@ -34,7 +36,7 @@ from certus.typing import ArrayLike, MatrixLike
     batch_size=64,
     max_iter=20,
 )
-class ConvNetClassifier(ImageInput, ClassTargets):
+class ConvNetClassifier(ImageClassifier):
     """Classifies images by a convolutional network.
 
     X holds images as (n, height, width), with channels last or first as a fourth axis,
@@ -112,99 +114,17 @@ class ConvNetClassifier(ImageInput, ClassTargets):
         **shared: Unpack[RobustClassifierOptions],
     ) -> None: ...
 
-    @certified_fit
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-    ) -> Any:
-        """Train the network.
-
-        Parameters
-        ----------
-        X : array-like, path or list of paths
-            Images; or a folder with a subfolder for each class.
-        y : array-like of shape (n_samples,) or (n_samples, n_labels), optional
-            Classes, zeros and ones of labels, or distributions over classes. Not
-            needed where X is a folder of classes.
-        sample_weight : array-like of shape (n_samples,), optional
-            Row weights. An integer weight equals repetition.
-        X_val, y_val : array-like, optional
-            Images of your own to stop by; X_val may be a folder too.
-
-        Returns
-        -------
-        ConvNetClassifier
-            Itself.
-        """
-        fresh = not (self.warm_start and hasattr(self, "module_"))
-        X, y = self._opened(X, y, reset=fresh)
-        if fresh:
-            self._learn_scale(X, sample_weight)
-        if X_val is not None:
-            X_val, y_val = self._opened(X_val, y_val, reset=False)
-        return self._fit(X, y, sample_weight, X_val, y_val)
-
-    def partial_fit(
-        self, X: Any, y: ArrayLike, classes: Any = None, sample_weight: Any = None
-    ) -> Self:
-        """Make one epoch over these images, with the optimiser of the last one.
-
-        Mean and deviation of the channels are those of the first call. ``schedule``
-        and ``early_stopping`` belong to whole runs. No certificate is left;
-        :func:`certus.certify` makes one.
-
-        Parameters
-        ----------
-        X, y : array-like
-            Images and their classes.
-        classes : array-like, optional
-            All classes there will be; needed in the first call.
-        sample_weight : array-like of shape (n_samples,), optional
-            Row weights.
-
-        Returns
-        -------
-        ConvNetClassifier
-            Itself.
-        """
-        if not hasattr(self, "module_"):
-            self._learn_scale(X, sample_weight)
-        return super().partial_fit(X, y, classes, sample_weight)
-
-    def score(
-        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None
-    ) -> float:
-        """Share of images predicted right; all labels of a row must be.
-
-        Parameters
-        ----------
-        X : array-like, path or list of paths
-            Images, or a folder with a subfolder for each class.
-        y : array-like, optional
-            Classes; not needed where X is a folder of classes.
-        sample_weight : array-like of shape (n_samples,), optional
-            Row weights.
-
-        Returns
-        -------
-        float
-            Accuracy.
-        """
-        X, y = self._opened(X, y, reset=False)
-        return super().score(X, y, sample_weight)
-
-    def _opened(self, X: MatrixLike, y: ArrayLike, reset: bool) -> tuple[Any, Any]:
-        """X as pixels, and y from the names of subfolders where it is not given."""
-        if not image_reading.is_files(X):
-            return X, y
-        X, names = self._files(X, reset)
-        if y is None and names is None:
-            raise ValueError(
-                "y is missing: pass it, or a folder with one subfolder for each class."
+    def _build(self, X: Any, targets: Targets) -> nn.Module:
+        if isinstance(self.module, nn.Module):
+            return copy.deepcopy(self.module)
+        if callable(self.module):
+            made = self.module(self.image_shape_, targets.outputs)
+            if isinstance(made, nn.Module):
+                return made
+            raise TypeError(
+                "network(image_shape, n_outputs) must return an nn.Module, got a "
+                f"{type(made).__name__}."
             )
-        return X, names if y is None else y
+        check_choice("module", self.module, tuple(NETWORKS))
+        module = NETWORKS[self.module](self.image_shape_, targets.outputs)
+        return self._in_digits(module, X)

@@ -58,12 +58,20 @@ class Seq2Seq(SequenceWriter):
 
     Parameters
     ----------
+    network : {"recurrent", "transformer"}, default="recurrent"
+        Kind of encoder and decoder. A transformer's layers look at all tokens at once,
+        in several heads; it has neither ``cell`` nor ``attention``, and is best with
+        ``layers=2``.
     hidden : int, default=64
-        Number of units in a recurrent state. Embeddings have as many components.
+        Number of units in a recurrent state. Embeddings, and the states of a
+        transformer, have as many components.
     cell : {"gru", "lstm", "rnn"}, default="gru"
         Kind of recurrent unit.
+    heads : int, default=4
+        Number of heads of attention. A transformer has them; ``hidden`` is a multiple
+        of their number.
     layers : int, default=1
-        Number of recurrent layers. Both encoder and decoder have as many.
+        Number of layers. Both encoder and decoder have as many.
     attention : bool, "dot" or "additive", default=True
         Whether the decoder looks at the encoder's states: by hᵀWe (True, "dot") or by
         vᵀtanh(Wh + Ue). Without it all it knows is the encoder's last state.
@@ -121,8 +129,10 @@ class Seq2Seq(SequenceWriter):
     def __init__(
         self,
         *,
+        network: str = "recurrent",
         hidden: int = 64,
         cell: str = "gru",
+        heads: int = 4,
         layers: int = 1,
         attention: Any = True,
         feedback: bool = True,
@@ -192,8 +202,10 @@ class Seq2Seq(SequenceWriter):
         module = net.EncoderDecoder(
             0 if encoder is not None else len(self.source_tokens_) + FIRST,
             targets.outputs,
+            network=self.network,
             hidden=self.hidden,
             cell=self.cell,
+            heads=self.heads,
             layers=self.layers,
             attention=_attention(self.attention),
             feedback=bool(self.feedback),
@@ -223,7 +235,14 @@ class Seq2Seq(SequenceWriter):
     def _check_training(self) -> None:
         super()._check_training()
         check_number("hidden", self.hidden, 1, integer=True)
+        check_choice("network", self.network, ("recurrent", "transformer"))
         check_choice("cell", self.cell, tuple(net.LAYERS))
+        check_number("heads", self.heads, 1, integer=True)
+        if self.network == "transformer" and self.hidden % self.heads:
+            raise ValueError(
+                f"hidden must be a multiple of heads, got hidden={self.hidden} and "
+                f"heads={self.heads}."
+            )
         check_number("layers", self.layers, 1, integer=True)
         _attention(self.attention)
         if self.teacher_forcing != "scheduled":

@@ -63,7 +63,7 @@ READERS: dict[str, stating.Reader] = {
             *("NeuralClassifier", "NeuralRegressor", "ConvNetClassifier"),
             *("RecurrentClassifier", "RecurrentRegressor", "SequenceTagger"),
             *("Seq2Seq", "MultiTaskNetwork", "Distilled", "ConsistentClassifier"),
-            "TextConvClassifier",
+            *("TextConvClassifier", "ViTClassifier"),
         ),
         lambda model: Statement(),
     ),

@@ -13,12 +13,8 @@ from certus.neural_network.modules import (
     count_parameters,
     sinusoidal_positions,
 )
-from certus.neural_network.modules.transformer import (
-    ACTIVATIONS,
-    POSITIONS,
-    Block,
-    FeedForward,
-)
+from certus.neural_network.modules.feed_forward import ACTIVATIONS, FeedForward
+from certus.neural_network.modules.transformer import POSITIONS, Block
 
 SMALL = {"layers": 2, "width": 16, "heads": 2, "context": 32}
 

@@ -8,6 +8,7 @@ States say what was read; a clock added to what is read says when.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,14 @@ class Attention(nn.Module):
         scores = scores.masked_fill(~mask[:, None], -torch.inf)
         weights = torch.softmax(scores, dim=2)  # (batch, steps, time)
         return weights @ states, weights
+
+
+class EncodedSources(NamedTuple):
+    """What a decoder sees of the sources."""
+
+    summary: Tensor  # (batch, width): its first state is made from it
+    states: Tensor  # (batch, time, width): attention looks at them
+    mask: Tensor  # (batch, time): False where a source is over
 
 
 class Clock(nn.Module):

@@ -17,19 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from certus.neural_network.modules.arguments import require_choice, require_count
-from certus.neural_network.modules.attention import Attention, Clock
+from certus.neural_network.modules.attention import Attention, Clock, EncodedSources
 from certus.neural_network.modules.rnn import LAYERS, both_ways, new_layer, within
+from certus.neural_network.modules.translation import (
+    DecodingTransformer,
+    EncodingTransformer,
+)
 
 #: The output that ends a sequence; also what fills the inputs of shorter ones.
 END = 0
-
-
-class EncodedSources(NamedTuple):
-    """What a decoder sees of the sources."""
-
-    summary: Tensor  # (batch, width): its first state is made from it
-    states: Tensor  # (batch, time, width): attention looks at them
-    mask: Tensor  # (batch, time): False where a source is over
 
 
 class Encoder(nn.Module):
@@ -132,7 +128,12 @@ class Decoder(nn.Module):
         return parts
 
     def forward(
-        self, previous: Tensor, state: Any, encoded: EncodedSources, begun: int = 0
+        self,
+        previous: Tensor,
+        state: Any,
+        encoded: EncodedSources,
+        begun: int = 0,
+        weights: bool = True,
     ) -> tuple[Tensor, Any, Tensor | None]:
         """Scores of the next outputs after each of some previous ones.
 
@@ -146,6 +147,8 @@ class Decoder(nn.Module):
             The sources.
         begun : int
             How many steps were made before.
+        weights : bool
+            Whether what attention looked at is needed; here it costs nothing.
 
         Returns
         -------
@@ -164,12 +167,12 @@ class Decoder(nn.Module):
         for layer, before in zip(self.layers, state):
             h, last = layer(self.dropout(h), before)
             after.append(last)
-        weights = None
+        looks = None
         if self.attention is not None:
-            context, weights = self.attention(h, encoded.states, encoded.mask)
+            context, looks = self.attention(h, encoded.states, encoded.mask)
             h = torch.cat([h, context], dim=2)  # (batch, steps, hidden + width)
         z = self.output(self.dropout(torch.tanh(self.mix(h))))
-        return z, tuple(after), weights
+        return z, tuple(after), looks
 
 
 class DecodedSequences(NamedTuple):
@@ -180,18 +183,23 @@ class DecodedSequences(NamedTuple):
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder and a decoder.
+    """An encoder and a decoder, recurrent ones or transformers.
 
     Parameters
     ----------
     n_source, n_target : int
         Number of different tokens of sources (0 fills them) and targets (0 ends them).
+    network : {"recurrent", "transformer"}, default="recurrent"
+        What both of them are. A transformer always looks at the encoder's states: it
+        has no ``cell``, and ``attention`` is without effect.
     hidden : int, default=128
         Width of states and embeddings.
     cell : {"gru", "lstm", "rnn"}, default="gru"
         Kind of recurrence.
+    heads : int, default=4
+        Heads of a transformer; ``hidden`` is a multiple of them.
     layers : int, default=1
-        How many recurrences stand on each other, in encoder and decoder.
+        How many layers stand on each other, in encoder and decoder.
     attention : {"dot", "additive", None}, default="dot"
         How the decoder looks at the encoder's states.
     feedback : bool, default=True
@@ -229,8 +237,10 @@ class EncoderDecoder(nn.Module):
         n_source: int,
         n_target: int,
         *,
+        network: str = "recurrent",
         hidden: int = 128,
         cell: str = "gru",
+        heads: int = 4,
         layers: int = 1,
         attention: str | None = "dot",
         feedback: bool = True,
@@ -240,6 +250,7 @@ class EncoderDecoder(nn.Module):
         encoder: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        require_choice("network", network, ("recurrent", "transformer"))
         require_count("hidden", hidden)
         require_count("layers", layers)
         require_choice("cell", cell, tuple(LAYERS))
@@ -247,8 +258,10 @@ class EncoderDecoder(nn.Module):
         self.config: dict[str, Any] = {
             "n_source": n_source,
             "n_target": n_target,
+            "network": network,
             "hidden": hidden,
             "cell": cell,
+            "heads": heads,
             "layers": layers,
             "attention": attention,
             "feedback": feedback,
@@ -257,13 +270,18 @@ class EncoderDecoder(nn.Module):
             "dropout": dropout,
             "encoder": encoder,
         }
-        if encoder is None:
-            encoder = Encoder(n_source, hidden, cell, layers, dropout)
+        plain, made = network == "recurrent", (layers, dropout)
+        if encoder is None and plain:
+            encoder = Encoder(n_source, hidden, cell, *made)
+        elif encoder is None:
+            encoder = EncodingTransformer(n_source, hidden, heads, *made)
         self.encoder = encoder
-        width = int(self.encoder.width)
-        self.decoder = Decoder(
-            n_target, hidden, width, cell, layers, dropout, attention, feedback
-        )
+        sizes = n_target, hidden, int(self.encoder.width)
+        self.decoder: Decoder | DecodingTransformer
+        if plain:
+            self.decoder = Decoder(*sizes, cell, *made, attention, feedback)
+        else:
+            self.decoder = DecodingTransformer(*sizes, heads, *made, feedback)
         self.forcing, self.forcing_decay = forcing, forcing_decay
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
@@ -297,13 +315,13 @@ class EncoderDecoder(nn.Module):
         return now
 
     def _forced(
-        self, encoded: EncodedSources, target: Tensor
+        self, encoded: EncodedSources, target: Tensor, weights: bool = False
     ) -> tuple[Tensor, Any, Any]:
         """All steps at once, given the true previous outputs."""
         first = torch.full_like(target[:, :1], self.decoder.start_token)
         previous = torch.cat([first, target[:, :-1].clamp(min=END)], dim=1)
         found: tuple[Tensor, Any, Any] = self.decoder(
-            previous, self.decoder.start(encoded), encoded
+            previous, self.decoder.start(encoded), encoded, weights=weights
         )
         return found
 
@@ -371,12 +389,12 @@ class EncoderDecoder(nn.Module):
     @torch.no_grad()
     def attend(self, encoded: EncodedSources, tokens: Tensor) -> Tensor | None:
         """Attention (batch, steps, time) while these tokens (batch, steps) are made."""
-        weights: Tensor | None = self._forced(encoded, tokens)[2]
+        weights: Tensor | None = self._forced(encoded, tokens, weights=True)[2]
         return weights
 
 
 def _chosen(state: Any, rows: Tensor) -> Any:
-    """The states of some rows; each is (1, batch, hidden)."""
+    """The states of some rows; each is (1, batch, ...)."""
     if isinstance(state, tuple):
         return tuple(_chosen(part, rows) for part in state)
     return state[:, rows]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from certus.neural_network.modules.arguments import require_choice, require_count
+from certus.neural_network.modules.feed_forward import ACTIVATIONS, FeedForward
 from certus.neural_network.modules.multi_head import (
     Cache,
     MultiHeadAttention,
@@ -26,7 +27,6 @@ from certus.neural_network.modules.multi_head import (
 
 KINDS = ("decoder", "encoder", "both")
 POSITIONS = ("rotary", "learned", "sinusoidal", None)
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "relu2", "swiglu")
 
 #: Published models by name; ``Transformer(**PUBLISHED["gpt2"])`` builds one. On
 #: ``torch.device("meta")`` it takes no memory, so that any can be counted.
@@ -57,34 +57,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         ),
     )
 }
-
-
-class FeedForward(nn.Module):
-    """W₂ φ(W₁ x + b₁) + b₂ at each position; for "swiglu" W₂ (silu(W₁x) ⊙ W₃x)."""
-
-    def __init__(self, width: int, hidden: int, activation: str, bias: bool) -> None:
-        super().__init__()
-        self.activation = activation
-        gates = 2 if activation == "swiglu" else 1
-        self.inner = nn.Linear(width, gates * hidden, bias=bias)
-        self.outer = nn.Linear(hidden, width, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """From (..., width) to (..., width)."""
-        h = self.inner(x)
-        match self.activation:
-            case "gelu":
-                h = F.gelu(h)
-            case "gelu_tanh":
-                h = F.gelu(h, approximate="tanh")
-            case "relu":
-                h = F.relu(h)
-            case "relu2":
-                h = F.relu(h).square()
-            case _:
-                a, b = h.chunk(2, dim=-1)
-                h = F.silu(a) * b
-        return self.outer(h)
 
 
 class Block(nn.Module):
@@ -122,7 +94,10 @@ class Block(nn.Module):
         cache: Cache | None = None,
         weights: bool = False,
     ) -> tuple[Tensor, Any]:
-        """The layer's output (batch, time, width); and its cache or its weights."""
+        """The layer's output (batch, time, width); and its cache or its weights.
+
+        With a source its weights are a pair, the second of them over the source.
+        """
         kept: list[Any] = []
 
         def attend(h: Tensor) -> Tensor:
@@ -134,12 +109,15 @@ class Block(nn.Module):
 
         def look(h: Tensor) -> Tensor:
             assert self.cross is not None
-            return self.cross(h, source, mask=source_mask)[0]
+            z, found = self.cross(h, source, mask=source_mask, weights=weights)
+            kept.append(found)
+            return z
 
         x = self._add(x, self.attention_norm, attend)
         if self.cross is not None:
             x = self._add(x, self.cross_norm, look)
-        return self._add(x, self.feed_forward_norm, self.feed_forward), kept[0]
+        x = self._add(x, self.feed_forward_norm, self.feed_forward)
+        return x, tuple(kept) if weights and self.cross is not None else kept[0]
 
     def _add(self, x: Tensor, norm: nn.Module, part: Any) -> Tensor:
         if self.first:
@@ -323,7 +301,8 @@ class Transformer(nn.Module):
         cache : optional
             ``kept`` of a call on the tokens before these.
         weights : bool
-            Keep the attention weights (batch, heads, time, time) of each layer instead.
+            Keep the attention weights (batch, heads, time, time) of each layer instead;
+            for kind "both" a pair, the second of them over the source.
         """
         states, kept = self.states(
             tokens,

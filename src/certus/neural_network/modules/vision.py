@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from certus.neural_network.modules.arguments import require_choice, require_count
+from certus.neural_network.modules.feed_forward import ACTIVATIONS
 from certus.neural_network.modules.multi_head import sinusoidal_positions
-from certus.neural_network.modules.transformer import ACTIVATIONS, Block
+from certus.neural_network.modules.transformer import Block
 
 Sides = tuple[int, int]  # height, width
 
