@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -35,6 +35,16 @@ from certus.language.ngram_counts import count_runs, discounts, is_tree, shares
 from certus.typing import Array
 
 __all__ = ["NGramModel"]
+
+
+class Walked(NamedTuple):
+    """What compiled code needs of a model, and the objects that it was made from."""
+
+    V: int
+    end: int
+    longest: int  # the first run of full length
+    arrays: tuple[Array, ...]
+    whole: tuple[Any, ...]
 
 
 class NGramModel(TextModel):
@@ -153,34 +163,29 @@ class NGramModel(TextModel):
         -------
         float64 array of shape (n_tokens,)
         """
-        node, V = self._walk(np.asarray(ids)[-self.order :])[1], self._n_tokens
-        contexts = [node]
-        while contexts[-1] > 0:
-            contexts.append(int(self.suffixes_[contexts[-1]]))
-        p = np.full(V, 1.0 / V)
-        for node in reversed(contexts):
-            some = slice(self.first_[node], self.first_[node + 1])
-            p *= self.backoffs_[node]
-            p[self.last_tokens_[some]] += self.shares_[some]
+        order = len(self.starts_) - 2
+        node = self._walk(np.asarray(ids)[-order:])[1]
+        room, p = np.empty(len(self.starts_), np.int64), np.empty(self._walked.V)
+        kernels.next_law(node, *self._walked.arrays, room, p)
         return p
 
-    @property
-    def _n_tokens(self) -> int:
-        return self.tokenizer_.n_tokens
-
-    def _require_tree(self, V: int) -> None:
-        """Raise an error unless compiled code can walk along the arrays; once each."""
-        names = ("starts_", "first_", "last_tokens_", "suffixes_")
-        held = [*(getattr(self, name) for name in names), self.shares_, self.backoffs_]
-        seen = self.__dict__.get("_walked", ())
-        if len(seen) == len(held) and all(a is b for a, b in zip(seen, held)):
-            return
-        if not is_tree(V, *held):
+    def _checked(self) -> Walked:
+        """The arrays that compiled code walks along; checked once, as it does not."""
+        check_is_fitted(self)
+        names = ("first_", "last_tokens_", "suffixes_", "shares_", "backoffs_")
+        held = tuple(getattr(self, name) for name in names)
+        whole = (*held, self.starts_, self.tokenizer_)
+        seen = self.__dict__.get("_walked")
+        if seen is not None and all(a is b for a, b in zip(seen.whole, whole)):
+            return cast(Walked, seen)
+        V, end = self.tokenizer_.n_tokens, end_of(self.tokenizer_)
+        if not is_tree(V, self.starts_, *held):
             raise ValueError(
                 "This NGramModel was changed after its fit: its runs of tokens are not "
                 "a tree. Fit it again, or restore its file."
             )
-        self._walked = tuple(held)
+        self._walked = Walked(V, end, int(self.starts_[-2]), held, whole)
+        return self._walked
 
     def __getstate__(self) -> Mapping[str, Any]:
         state = dict(super().__getstate__())
@@ -189,17 +194,13 @@ class NGramModel(TextModel):
 
     def _walk(self, ids: Array) -> tuple[Array, int]:
         """Log p of each token, and the longest known context at the end."""
-        check_is_fitted(self)
-        V, ids = self._n_tokens, np.ascontiguousarray(ids, np.int64)
+        V, end, longest, arrays, _ = self._checked()
+        ids = np.ascontiguousarray(ids, np.int64)
         if ids.ndim != 1 or (len(ids) and not 0 <= ids.min() <= ids.max() < V):
             raise ValueError(
                 f"ids must be a line of tokens from 0 to {V - 1}. Encode the text "
                 "with the model's tokenizer_."
             )
-        self._require_tree(V)
-        tree = (self.first_, self.last_tokens_, self.suffixes_)
-        shares = (self.shares_, self.backoffs_)
         room, out = np.empty(len(self.starts_), np.int64), np.empty(len(ids))
-        end, longest = end_of(self.tokenizer_), int(self.starts_[-2])
-        last = kernels.walk(ids, end, V, longest, *tree, *shares, room, out)
+        last = kernels.walk(ids, end, V, longest, *arrays, room, out)
         return out, int(last)

@@ -141,3 +141,23 @@ def walk(
             context = start
         out[i] = np.log(p)
     return context
+
+
+@kernel
+def next_law(
+    node: int, first: Any, token: Any, suffix: Any, share: Any, backoff: Any,
+    contexts: Any, p: Any,
+) -> None:  # fmt: skip
+    """Write the probability of each token after the context ``node`` into ``p``."""
+    m = 0
+    while node > 0:
+        contexts[m] = node
+        m, node = m + 1, suffix[node]
+    contexts[m] = 0
+    p[:] = 1.0 / len(p)
+    while m >= 0:
+        node = contexts[m]
+        p *= backoff[node]
+        for child in range(first[node], first[node + 1]):
+            p[token[child]] += share[child]
+        m -= 1
