@@ -119,6 +119,9 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
     was_met = stated.met or (claim.name in stated and stated[claim.name].met)
     vanished = stated.status is Status.NO_MINIMISER is not found.status
     lost = vanished or (was_met and found.met is False)
+    if claim.name == "bits_per_byte" == stated.primary:
+        alike = claim.strength is stated[claim.name].strength
+        lost = lost or (alike and _moved(stated.value, claim.value))
     number = claim.name in LEADING_LOSSES
     if number and stated.primary == claim.name:  # of a model without a target
         lost = _moved(stated.value, found.value)

@@ -114,7 +114,7 @@ def reader(stated: Statement) -> PlainNetwork:
 
 def documents_of(texts: Any) -> list[bytes]:
     """The documents as bytes; one text is one document."""
-    one = isinstance(texts, str | bytes | bytearray | memoryview | PathLike)
+    one = not isinstance(texts, list | tuple)
     found = [_document(text) for text in ([texts] if one else texts)]
     if not any(found):
         raise ValueError("The text is empty; give at least one byte of text.")
@@ -124,6 +124,8 @@ def documents_of(texts: Any) -> list[bytes]:
 def _document(text: Any) -> bytes:
     if isinstance(text, PathLike):
         return Path(text).read_bytes()
+    if not isinstance(text, str | bytes | bytearray | memoryview):
+        raise TypeError(f"Pass a text, bytes or a path, not {type(text).__name__}.")
     return text.encode("utf-8") if isinstance(text, str) else bytes(text)
 
 
