@@ -12,7 +12,7 @@ estimated, not bounded: ten times the difference between two orders of summation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ TWICE, FACTOR = 4, 10.0
 #: Numbers of scores that are held at a time.
 HELD = 1 << 24
 END = "<|end|>"
+RAW = str | bytes | bytearray | memoryview
 ROUNDED = (
     "the rounding of the network's scores is at most ten times the difference between "
     "two orders of summation; this is an estimate"
@@ -114,7 +115,7 @@ def reader(stated: Statement) -> PlainNetwork:
 
 def documents_of(texts: Any) -> list[bytes]:
     """The documents as bytes; one text is one document."""
-    one = not isinstance(texts, list | tuple)
+    one = isinstance(texts, RAW) or not isinstance(texts, Iterable)
     found = [_document(text) for text in ([texts] if one else texts)]
     if not any(found):
         raise ValueError("The text is empty; give at least one byte of text.")
@@ -124,16 +125,14 @@ def documents_of(texts: Any) -> list[bytes]:
 def _document(text: Any) -> bytes:
     if isinstance(text, PathLike):
         return Path(text).read_bytes()
-    if not isinstance(text, str | bytes | bytearray | memoryview):
+    if not isinstance(text, RAW):
         raise TypeError(f"Pass a text, bytes or a path, not {type(text).__name__}.")
     return text.encode("utf-8") if isinstance(text, str) else bytes(text)
 
 
 def joined(ids: list[Array], end: int) -> Array:
     """The tokens of all documents, an end-of-text token before each of them."""
-    parts: list[Any] = [[end]]
-    for i, each in enumerate(ids):
-        parts += [each] if i == 0 else [[end], each]
+    parts = [part for each in ids for part in ([end], each)]
     return np.concatenate(parts).astype(np.int64)
 
 
@@ -182,9 +181,8 @@ def window_log_probs(
 ) -> Iterator[tuple[Stretch, Array]]:
     """Each window with log p of its scored tokens."""
     config = read.config
-    row = config["context"] * max(config["n_tokens"], config["heads"], 1)
-    row = max(row, config["heads"] * config["context"] ** 2)
-    many = max(1, HELD // row)
+    row = max(config["n_tokens"], config["heads"] * config["context"])
+    many = max(1, HELD // (config["context"] * row))
     same: dict[int, list[Stretch]] = {}
     for window in some:
         same.setdefault(window.stop - window.begin, []).append(window)
@@ -377,8 +375,7 @@ def causality_claim(
         before = stream[w.begin : t + 1]
         lp = attention.log_softmax(attention.scores(read, before)[-1])
         other = ids.copy()
-        other[t + 1 :] = ids[t + 1 :][::-1]
-        other[t + 1 :] = (other[t + 1 :] + 1) % len(read.weights["embedding.weight"])
+        other[t + 1 :] = (ids[t + 1 :][::-1] + 1) % (ids.max() + 1)
         again = numbers(model, other)[: t + 1]
         moved = float(np.abs(again - said[: t + 1]).max())
         worst = max(worst, abs(float(lp[ids[t]]) - said[t]), moved)

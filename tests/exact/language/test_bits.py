@@ -187,6 +187,15 @@ def test_a_mask_that_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["causality"].met is False and status is Status.TOL_NOT_REACHED
 
 
+def test_texts_in_all_forms(tmp_path: Any) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"one text")
+    forms = ("one text", b"one text", bytearray(b"one text"), path, ["one text"])
+    for form in (*forms, np.array(["one text"]), memoryview(b"one text")):
+        assert language.documents_of(form) == [b"one text"]
+    assert language.documents_of((path, "two")) == [b"one text", b"two"]
+
+
 @pytest.mark.parametrize("text", ["", b"", [], ["", ""]])
 def test_empty_texts(text: Any) -> None:
     with pytest.raises(ValueError, match="empty"):
