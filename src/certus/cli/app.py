@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from certus.cli import load_tables
+from certus.cli.lm import lm
 
 app = typer.Typer(
     add_completion=False,
@@ -19,6 +20,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
+
+app.add_typer(lm)
 
 _Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
 _ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A .certus file.")]

@@ -219,6 +219,18 @@ def _pair_of(
 
 
 @register_jitable
+def _wider(keys: Any, index: Any, a: Any, b: Any, n: int) -> tuple[Any, Any]:
+    """The table of n pairs with four times the room; small tables stay in cache."""
+    keys = np.zeros(4 * len(keys), np.uint64)
+    index = np.empty(len(keys), np.int64)
+    for p in range(n):
+        key = _key(a[p], b[p])
+        at = _place(keys, key)
+        keys[at], index[at] = key, p
+    return keys, index
+
+
+@register_jitable
 def _note(
     p: int, i: int, places: Any, after: Any, first: Any, last: Any, n: int
 ) -> int:
@@ -272,10 +284,7 @@ def learn_merges(
     # A merge takes one token away and makes at most two pairs: 3·total in all.
     most = 3 * total + 1
     places, after = np.empty(most, np.int64), np.empty(most, np.int64)
-    room = 1024
-    while room < 2 * most:
-        room *= 2
-    keys, index = np.zeros(room, np.uint64), np.empty(room, np.int64)
+    keys, index = np.zeros(1 << 14, np.uint64), np.empty(1 << 14, np.int64)
     a, b = np.empty(most, np.int32), np.empty(most, np.int32)
     often, touched = np.zeros(most, np.int64), np.full(most, -1, np.int64)
     first, last = np.empty(most, np.int64), np.empty(most, np.int64)
@@ -292,6 +301,8 @@ def learn_merges(
 
     n_pairs = n_places = 0
     for i in range(total):
+        if 2 * n_pairs + 8 > len(keys):
+            keys, index = _wider(keys, index, a, b, n_pairs)
         if ahead[i] >= 0:
             p, n_pairs = _pair_of(
                 tokens[i], tokens[i + 1], keys, index, a, b, first, n_pairs
@@ -327,6 +338,8 @@ def learn_merges(
             j = ahead[i] if tokens[i] == x else -1
             if j < 0 or tokens[j] != y:
                 continue
+            if 2 * n_pairs + 8 > len(keys):
+                keys, index = _wider(keys, index, a, b, n_pairs)
             w, left, right = weight[i], behind[i], ahead[j]
             if c < 0:
                 end = j + ends[y] - starts[y]

@@ -66,6 +66,25 @@ def _end_of_space(data: Any, i: int, n: int, kinds: Any) -> int:
 
 
 @register_jitable
+def _end_of_kind(data: Any, i: int, n: int, kinds: Any, kind: int, most: int) -> int:
+    """Where the run of characters of a kind ends, at most so many."""
+    at = i
+    while at < n and most > 0:
+        b = data[at]
+        if b < 0x80:
+            if kinds[b] != kind:
+                break
+            at += 1
+        else:
+            found, width = _kind_at(data, at, n, kinds)
+            if found != kind:
+                break
+            at += width
+        most -= 1
+    return at
+
+
+@register_jitable
 def _end_gpt2(data: Any, i: int, n: int, kinds: Any) -> int:
     """Where the piece that begins at i ends, by GPT-2's rule.
 
@@ -86,27 +105,8 @@ def _end_gpt2(data: Any, i: int, n: int, kinds: Any) -> int:
         if follows != SPACE:
             kind, width, at = follows, wide, i + 1
     if kind != SPACE:
-        while True:
-            at += width
-            if at >= n:
-                return at
-            follows, width = _kind_at(data, at, n, kinds)
-            if follows != kind:
-                return at
+        return _end_of_kind(data, at + width, n, kinds, kind, n)
     return _end_of_space(data, i, n, kinds)
-
-
-@register_jitable
-def _end_of_kind(data: Any, i: int, n: int, kinds: Any, kind: int, most: int) -> int:
-    """Where the run of characters of a kind ends, at most so many."""
-    at = i
-    while at < n and most > 0:
-        found, width = _kind_at(data, at, n, kinds)
-        if found != kind:
-            break
-        at += width
-        most -= 1
-    return at
 
 
 @register_jitable

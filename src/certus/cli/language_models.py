@@ -1,0 +1,212 @@
+"""What ``certus lm`` does: text files in; models, texts, bits or small files out.
+
+Texts are bytes: nothing is decoded, so that files in any encoding serve. Samples go to
+stdout as they are; on a terminal, control characters are shown as signs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from certus.cli import INTERRUPTED, files
+from certus.cli.fitting import exit_code
+from certus.cli.machine import say_json
+from certus.cli.models import build
+from certus.cli.screen import Stop, progress, remark, say, say_certificate
+from certus.wording import clean
+
+#: What a compressed file is called.
+PACKED = ".lm"
+#: The classes behind the names of ``--model``.
+CLASSES = {"transformer": "LanguageModel", "ngram": "NGramModel"}
+
+
+class TextFit(NamedTuple):
+    """What the user asked for, beyond the texts."""
+
+    kind: str = "transformer"
+    max_time: float = 600.0
+    settings: Sequence[str] = ()
+    sample: int = 0
+    checkpoint: Path | None = None
+    seed: int | None = None
+
+
+def fit(texts: Sequence[Path], asked: TextFit, out: Path | None, as_json: bool) -> int:
+    """Learn, write a model file, and say what the verifier found; the exit code."""
+    for path in texts:
+        _require_file(path)
+    place = Path(f"{texts[0].stem}.certus") if out is None else out
+    files.check_place(place, texts, "--out")
+    model = _unfitted(asked)
+    from certus.config import config_context
+
+    with config_context(on_interrupt="return", on_uncertified="ignore"):
+        model.fit(list(texts) if len(texts) > 1 else texts[0])
+    code = exit_code(model.certificate_)
+    model.save(place)
+    if as_json:
+        told = {"model": str(place), "certificate": model.certificate_.to_dict()}
+        say_json(told | {"baselines": dict(getattr(model, "baselines_", {}))})
+    else:
+        say_certificate(model.certificate_)
+        say(f"wrote {place}")
+        say(f'Try: certus lm sample {place} --prompt "The "')
+    if code == INTERRUPTED:
+        raise Stop("interrupted; what was learnt so far was written.", code=INTERRUPTED)
+    return code
+
+
+def _unfitted(asked: TextFit) -> Any:
+    from certus.registry import ESTIMATORS
+
+    settings = list(asked.settings)
+    given = {setting.partition("=")[0].strip() for setting in settings}
+    if asked.kind == "transformer":
+        if "max_time" in given:
+            raise Stop("--set max_time is called --max-time here.", code=2)
+        settings.append(f"max_time={asked.max_time!r}")
+    seed = 0 if asked.seed is None else asked.seed
+    model = build(ESTIMATORS[CLASSES[asked.kind]], settings, seed)
+    if asked.kind != "transformer":
+        return model
+    if asked.checkpoint is not None:
+        model.set_params(checkpoint=asked.checkpoint)
+    from certus.language import TrainingProgress
+
+    return model.set_callbacks(TrainingProgress(_show, sample=asked.sample))
+
+
+def _show(line: str) -> None:
+    remark(line)
+    sys.stderr.flush()
+
+
+def sample(
+    path: Path,
+    prompt: str,
+    tokens: int,
+    rule: dict[str, Any],
+    seed: int | None,
+    as_json: bool,
+) -> int:
+    """Write a text to stdout."""
+    model = _load(path, "generate")
+    found = model.generate(
+        _typed(prompt), tokens, **rule, random_state=0 if seed is None else seed
+    )
+    if as_json:
+        say_json({"prompt": prompt, "text": found.text})
+    elif sys.stdout.isatty():
+        lines = found.text.split("\n")
+        sys.stdout.write("\n".join(map(clean, lines)) + "\n")
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(found.data)
+    return 0
+
+
+def _typed(prompt: str) -> str | bytes:
+    """A prompt from the shell; bytes that are not UTF-8 come as lone surrogates."""
+    return prompt.encode("utf-8", "surrogateescape")
+
+
+def bits(
+    path: Path, texts: Sequence[Path], level: str, explain: bool, as_json: bool
+) -> int:
+    """Count and check bits per byte; the exit code."""
+    from certus import certify
+
+    for text in texts:
+        _require_file(text)
+    model = _load(path, "bits_per_byte")
+    with progress(1) as step:
+        step("counting and checking")
+        found = certify(model, list(texts) if len(texts) > 1 else texts[0], level=level)
+    if as_json:
+        say_json({"certificate": found.to_dict()})
+    else:
+        say_certificate(found)
+        if explain:
+            say(str(found.explain()))
+    return exit_code(found)
+
+
+def compress(path: Path, text: Path, out: Path | None, as_json: bool) -> int:
+    """Write the compressed file."""
+    _require_file(text)
+    place = text.with_name(text.name + PACKED) if out is None else out
+    files.check_place(place, [path, text], "--out")
+    model, data = _load(path, "compress"), text.read_bytes()
+    with progress(1) as step:
+        step("compressing")
+        packed = model.compress(data)
+    return _write(place, packed, data, packed, as_json)
+
+
+def decompress(path: Path, packed: Path, out: Path | None, as_json: bool) -> int:
+    """Restore a compressed file."""
+    _require_file(packed)
+    if out is None:
+        if packed.suffix != PACKED:
+            raise Stop(
+                f"{packed} does not end in {PACKED}; name the new file with --out.",
+                code=2,
+            )
+        out = packed.with_suffix("")
+        if out.exists():
+            raise Stop(f"{out} exists. Name another file with --out.")
+    files.check_place(out, [path, packed], "--out")
+    model, small = _load(path, "decompress"), packed.read_bytes()
+    with progress(1) as step:
+        step("restoring")
+        data = model.decompress(small)
+    return _write(out, data, data, small, as_json)
+
+
+def _write(
+    place: Path, content: bytes, data: bytes, small: bytes, as_json: bool
+) -> int:
+    from certus.persist.container import write_atomically
+
+    write_atomically(place, content)
+    rate = 8 * len(small) / len(data) if data else 0.0
+    if as_json:
+        say_json(
+            {
+                "file": str(place),
+                "bytes": len(data),
+                "compressed_bytes": len(small),
+                "bits_per_byte": rate,
+            }
+        )
+    else:
+        say(
+            f"wrote {place}: {len(data):,} bytes in {len(small):,}, {rate:.3f} bits "
+            "per byte, without the model"
+        )
+    return 0
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise Stop(f"{path} is a folder. Name its files.")
+    if not path.is_file():
+        raise Stop(f"there is no file {path}.")
+
+
+def _load(path: Path, method: str) -> Any:
+    """A language model from its file."""
+    _require_file(path)
+    from certus.persist import load
+
+    model = load(path)
+    if not hasattr(model, method):
+        raise Stop(
+            f"{path} holds a {type(model).__name__}, which cannot do this. Make a "
+            "model with certus lm fit."
+        )
+    return model
