@@ -19,6 +19,7 @@ import base64
 import binascii
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
@@ -38,11 +39,13 @@ REGEX = {
     r"\s+(?!\S)|\s+",
     "cl100k": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "cl100k_end": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+|"
+    "cl100k_end": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
 }
 #: Other ways in which the same rules are written.
 _ALSO = {
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+|"
+    r" ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s": "cl100k_end",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|"
     r"\s++$|\s+(?!\S)|\s": "gpt2",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|"
@@ -222,7 +225,14 @@ def _read_cutting(given: Any) -> str:
         raise ValueError("Split must have the behaviour Isolated, not inverted.")
     if last.get("use_regex", True):
         raise ValueError("Split with a second pattern behind it is not supported.")
-    return pattern_of(first["pattern"].get("Regex"))
+    regex = first["pattern"].get("Regex")
+    if isinstance(regex, str) and re.search(r"\{[\d,]+\}\+", regex):
+        # Possessive for tiktoken; for Hugging Face's Oniguruma, one or more times.
+        raise ValueError(
+            f"The pattern {regex!r} means another rule in Hugging Face than in "
+            "tiktoken, where it comes from: {1,3}+ has no limit there."
+        )
+    return pattern_of(regex)
 
 
 def _check_after(given: Any) -> None:

@@ -114,7 +114,7 @@ def test_ids_may_have_gaps_and_special_tokens_may_come_first() -> None:
 def test_an_encoding_brings_its_pattern_along() -> None:
     encoding = SimpleNamespace(
         _mergeable_ranks={bytes([b]): b for b in range(256)} | {b"ab": 256},
-        _pat_str=REGEX["cl100k_end"],
+        _pat_str=REGEX["cl100k_end"].replace("{1,3}", "{1,3}+"),
         _special_tokens={"<|endoftext|>": 257},
     )
     model = BPETokenizer.from_tiktoken(encoding)
@@ -164,6 +164,18 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
                 }
             },
             r"pattern '\\\\d\+' is not known",
+        ),
+        (
+            {
+                "pre_tokenizer": {
+                    "type": "Sequence",
+                    "pretokenizers": [
+                        SPLIT | {"pattern": {"Regex": r"\p{N}{1,3}+"}},
+                        BYTES,
+                    ],
+                }
+            },
+            "means another rule in Hugging Face",
         ),
         ({"decoder": {"type": "Metaspace"}}, "Metaspace"),
         ({"post_processor": {"type": "BertProcessing"}}, "BertProcessing"),
