@@ -39,6 +39,11 @@ _COMMANDS = {
     "list": ["list"],
     "list-help": ["list", "--help"],
     "migrate-help": ["migrate", "--help"],
+    "lm-help": ["lm", "--help"],
+    "lm-fit-help": ["lm", "fit", "--help"],
+    "lm-sample-help": ["lm", "sample", "--help"],
+    "lm-bits-help": ["lm", "bits", "--help"],
+    "lm-compress-help": ["lm", "compress", "--help"],
 }
 
 

@@ -70,7 +70,8 @@ def test_samples_begin_with_the_prompt_and_repeat(trained: Path, capsysbinary) -
     assert main([*args, "--seed", "3"]) == 0
     assert capsysbinary.readouterr().out == first
     assert main([*args, "--seed", "4", "--json"]) == 0
-    assert json.loads(capsysbinary.readouterr().out)["text"].startswith("the ")
+    told = json.loads(capsysbinary.readouterr().out)
+    assert told["prompt"] == "the " and told["text"]
 
 
 def test_a_prompt_may_hold_any_bytes(trained: Path, capsysbinary) -> None:

@@ -54,7 +54,8 @@ def fit(texts: Sequence[Path], asked: TextFit, out: Path | None, as_json: bool) 
     else:
         say_certificate(model.certificate_)
         say(f"wrote {place}")
-        say(f'Try: certus lm sample {place} --prompt "The "')
+        if hasattr(model, "generate"):
+            say(f'Try: certus lm sample {place} --prompt "The "')
     if code == INTERRUPTED:
         raise Stop("interrupted; what was learnt so far was written.", code=INTERRUPTED)
     return code
@@ -94,22 +95,23 @@ def sample(
     as_json: bool,
 ) -> int:
     """Write a text to stdout."""
-    model = _load(path, "generate")
-    found = model.generate(
-        _typed(prompt), tokens, **rule, random_state=0 if seed is None else seed
-    )
+    model, begin = _load(path, "generate"), _typed(prompt)
+    seed = 0 if seed is None else seed
+    found = model.generate(begin, tokens, **rule, random_state=seed)
+    data = begin + found.data
     if as_json:
-        say_json({"prompt": prompt, "text": found.text})
+        shown = begin.decode("utf-8", "replace")
+        say_json({"prompt": shown, "text": found.text, "finished": found.finished})
     elif sys.stdout.isatty():
-        lines = found.text.split("\n")
+        lines = data.decode("utf-8", "replace").split("\n")
         sys.stdout.write("\n".join(map(clean, lines)) + "\n")
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(found.data)
+        sys.stdout.buffer.write(data)
     return 0
 
 
-def _typed(prompt: str) -> str | bytes:
+def _typed(prompt: str) -> bytes:
     """A prompt from the shell; bytes that are not UTF-8 come as lone surrogates."""
     return prompt.encode("utf-8", "surrogateescape")
 
