@@ -24,8 +24,10 @@ from numba.core import event as events
 
 def _sources() -> list[Path]:
     root = Path(__file__).resolve().parents[1]
-    # Kernels of other packages call what stands here; decoding also calls forward.
-    called = ("language/forward_kernels.py", "language/decoding_kernels.py")
+    # Kernels of other packages call what stands here; those of decoding each other.
+    called = [
+        f"language/{n}_kernels.py" for n in ("exponential", "forward", "decoding")
+    ]
     places = ("_core/*.py", "_solvers/*.py", *called)
     kernels = (path for place in places for path in root.glob(place))
     return [root / "objectives" / "terms.py", *sorted(kernels)]

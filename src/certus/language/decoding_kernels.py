@@ -19,7 +19,8 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import exact_kernel
-from certus.language.forward_kernels import ROWS, exp64, forward_rows, times
+from certus.language.exponential_kernels import exp64
+from certus.language.forward_kernels import ROWS, forward_rows, times
 
 
 @register_jitable

@@ -3,7 +3,7 @@
 Each number is a sum in the order of its index, whatever stands beside it: alone or in a
 block of rows, with a cache or without one, on any processor that follows IEEE 754, a
 token gets scores with the same bits. Loops run over outputs, which lie side by side, so
-they need no other order to use vectors. The exponential is ours for the same reason.
+they need no other order to use vectors.
 
 Keys lie with their places side by side, (sequence, layer, head, d, place), values with
 their numbers side by side, (sequence, layer, head, place, d).
@@ -18,18 +18,14 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import exact_kernel
+from certus.language.exponential_kernels import erf, exp32, exp64
 from certus.typing import Array
 
 GELU, GELU_TANH, RELU, RELU2, SWIGLU = range(5)
 #: Rows that are computed side by side, and columns that stay near the processor.
 ROWS, COLUMNS = 16, 256
 _F = np.float32
-_ZERO, _ONE = _F(0), _F(1)
-_POWERS_32 = np.float32(2.0) ** np.arange(-126, 1).astype(np.float32)
-_POWERS_64 = 2.0 ** np.arange(-1022.0, 1.0)
-#: log₂ e; and ln 2 as a short number, whose multiples are exact, plus the rest.
-_INVERSE, _HIGH, _LOW = 1.4426950408889634, 0.693145751953125, 1.4286068203094172e-06
-_INVERSE_32, _HIGH_32, _LOW_32 = _F(_INVERSE), _F(_HIGH), _F(_LOW)
+_ZERO = _F(0)
 
 
 class PackedNetwork(NamedTuple):
@@ -58,66 +54,6 @@ class PackedNetwork(NamedTuple):
     activation: int
     pre: bool
     qk_norm: bool
-
-
-@register_jitable
-def exp64(x: float) -> float:
-    """e^x for x ≤ 0, from sums and products alone; zero below −708."""
-    if not x > -708.0:
-        return 0.0 if x <= -708.0 else x
-    k = math.floor(x * _INVERSE + 0.5)
-    r = (x - k * _HIGH) - k * _LOW
-    s = 1.0 / 6227020800.0
-    s = s * r + 1.0 / 479001600.0
-    s = s * r + 1.0 / 39916800.0
-    s = s * r + 1.0 / 3628800.0
-    s = s * r + 1.0 / 362880.0
-    s = s * r + 1.0 / 40320.0
-    s = s * r + 1.0 / 5040.0
-    s = s * r + 1.0 / 720.0
-    s = s * r + 1.0 / 120.0
-    s = s * r + 1.0 / 24.0
-    s = s * r + 1.0 / 6.0
-    s = s * r + 0.5
-    s = s * r + 1.0
-    s = s * r + 1.0
-    return s * _POWERS_64[int(k) + 1022]
-
-
-@register_jitable
-def _exp32(x: Any) -> Any:
-    """e^x for x ≤ 0 in float32; zero below −60, far under the rounding of a sum."""
-    seen = _ONE if x > _F(-60.0) else _ZERO
-    x = max(x, _F(-60.0))
-    k = np.floor(x * _INVERSE_32 + _F(0.5))
-    r = (x - k * _HIGH_32) - k * _LOW_32
-    s = _F(1.0 / 5040.0)
-    s = s * r + _F(1.0 / 720.0)
-    s = s * r + _F(1.0 / 120.0)
-    s = s * r + _F(1.0 / 24.0)
-    s = s * r + _F(1.0 / 6.0)
-    s = s * r + _F(0.5)
-    s = s * r + _ONE
-    s = s * r + _ONE
-    return seen * s * _POWERS_32[int(k) + 126]
-
-
-@register_jitable
-def _erf(x: float) -> float:
-    """The error function, to 1.2e-7 (Numerical Recipes' rational Chebyshev fit)."""
-    z = abs(x)
-    t = 1.0 / (1.0 + 0.5 * z)
-    s = 0.17087277
-    s = s * t - 0.82215223
-    s = s * t + 1.48851587
-    s = s * t - 1.13520398
-    s = s * t + 0.27886807
-    s = s * t - 0.18628806
-    s = s * t + 0.09678418
-    s = s * t + 0.37409196
-    s = s * t + 1.00002368
-    rest = t * exp64(min(0.0, s * t - 1.26551223 - z * z))
-    return 1.0 - rest if x >= 0 else rest - 1.0
 
 
 @register_jitable
@@ -310,7 +246,7 @@ def _attend(
             p[t] *= scale
         top = _largest(p, place + 1)
         for t in range(place + 1):
-            p[t] = _exp32(p[t] - top)
+            p[t] = exp32(p[t] - top)
         total = _sum(p, place + 1)
         part = z[h * d : (h + 1) * d]
         part[:] = _ZERO
@@ -333,7 +269,7 @@ def _bend(activation: int, h: Any, hidden: int) -> None:
     elif activation == GELU:
         for i in range(hidden):
             a = float(h[i])
-            h[i] = _F(0.5 * a * (1.0 + _erf(a * 0.7071067811865476)))
+            h[i] = _F(0.5 * a * (1.0 + erf(a * 0.7071067811865476)))
     elif activation == GELU_TANH:
         for i in range(hidden):
             a = float(h[i])

@@ -42,6 +42,19 @@ class DraftRecord(Result):
         Whether it was accepted.
     config, weights : dict
         The draft's network.
+
+    Examples
+    --------
+    >>> from certus.language import LanguageModel
+    >>> words = {"layers": 1, "heads": 2, "context": 16, "max_iter": 20}
+    >>> text = "to be or not to be, " * 30
+    >>> model = LanguageModel(**words, width=32, random_state=0).fit(text)
+    >>> draft = LanguageModel(**words, width=16, random_state=0).fit(text)
+    >>> made = model.generate("to ", 20, draft=draft, temperature=0)
+    >>> made.text == model.generate("to ", 20, temperature=0).text
+    True
+    >>> 0 <= made.draft.acceptance <= 1
+    True
     """
 
     places: Array
@@ -99,6 +112,18 @@ class Generation(Result):
         The network that wrote the text.
     tokens : list of bytes
         The bytes of each token.
+
+    Examples
+    --------
+    >>> import certus
+    >>> from certus.language import LanguageModel
+    >>> words = {"layers": 1, "width": 16, "heads": 2, "context": 16, "max_iter": 20}
+    >>> model = LanguageModel(**words, random_state=0).fit("to be or not to be, " * 30)
+    >>> made = model.generate("to ", 20, top_p=0.9, random_state=0)
+    >>> len(made.uniforms) == len(made.generated) <= 20
+    True
+    >>> certus.certify(made).met  # drawn again by the verifier
+    True
     """
 
     text: str

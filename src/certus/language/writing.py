@@ -186,6 +186,18 @@ class Writer:
         Returns
         -------
         bytes
+
+        Examples
+        --------
+        >>> from certus.language import LanguageModel
+        >>> words = {"layers": 1, "width": 32, "heads": 2, "context": 16}
+        >>> text = "to be or not to be, " * 30
+        >>> model = LanguageModel(**words, max_iter=80, random_state=0).fit(text)
+        >>> file = model.compress(text)
+        >>> model.decompress(file).decode() == text
+        True
+        >>> len(file) < 0.8 * len(text)
+        True
         """
         documents = read_documents(text, empty=True)
         if len(documents) != 1:

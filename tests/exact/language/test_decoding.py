@@ -12,7 +12,7 @@ from tests.helpers.language import WritingModel
 
 from certus.language.beam import beam_search
 from certus.language.decoding import CompiledDecoder, check_rule, sample
-from certus.language.forward_kernels import exp64
+from certus.language.exponential_kernels import exp64
 from certus.neural_network.modules import Transformer
 from certus.verify import language, sampling
 from certus.verify.sampling import How
