@@ -230,7 +230,7 @@ def difference_claims(
     n_bytes : array-like
         Bytes of each document.
     delta : float
-        Failure probability of the interval.
+        Failure probability: the chance that the statement does not hold.
     models : int
         How many models were compared in pairs (union bound).
     """
