@@ -119,8 +119,9 @@ class LanguageModel(Writer, TextModel):
         a stretch of at most 100 steps, after which the held-out text is scored.
     early_stopping : bool, default=True
         Whether to hold out rows and stop when their score no longer improves. Held out
-        are whole documents, or the end of a single one. The best weights are kept.
-    validation_fraction : float, default=0.05
+        are whole documents, or passages spread over a single one. The best weights are
+        kept.
+    validation_fraction : float, default=0.02
         Share of the rows that is held out. It is a share of the bytes.
     max_time : float, default=600.0
         Seconds after which the fit stops and keeps what it has. Without ``max_iter``
@@ -199,7 +200,7 @@ class LanguageModel(Writer, TextModel):
         max_iter: int | None = None,
         n_iter_no_change: float = 10,
         early_stopping: bool = True,
-        validation_fraction: float = 0.05,
+        validation_fraction: float = 0.02,
         max_time: float | None = 600.0,
         checkpoint: str | os.PathLike[str] | None = None,
         warm_start: bool = False,

@@ -44,7 +44,11 @@ STRETCH = 100
 #: Tokens of the held-out text that are scored then.
 WATCHED = 1 << 14
 #: Fewest bytes on which a comparison with simple means says something.
-WORTH_COMPARING = 64
+WORTH_COMPARING = 16
+#: Bytes that are held out at least, of short texts a twentieth.
+LEAST = 256.0
+#: Most passages that are held out of one text, and the fewest bytes of each.
+PASSAGES, PASSAGE = 8, 1024
 #: Passes over the text where neither steps nor a time are given.
 PASSES = 10
 #: Step sizes of the optimisers.
@@ -312,11 +316,13 @@ def held_out(
 ) -> tuple[list[bytes], list[bytes]]:
     """Documents to learn from and to be judged by.
 
-    Whole documents, drawn at random, where there are at least five; else the end of
-    the longest one.
+    Whole documents, drawn at random, where there are at least five; else passages of
+    the longest one, spread over it: without its end a model would not know the names
+    of the last chapter.
     """
     sizes = np.array([len(document) for document in documents])
-    wanted = max(1.0, share * sizes.sum())
+    total = float(sizes.sum())
+    wanted = max(1.0, share * total, min(LEAST, 0.05 * total) if share else 0.0)
     if len(documents) >= 5:
         chosen: set[int] = set()
         for i in rng.permutation(len(documents)).tolist():
@@ -327,10 +333,22 @@ def held_out(
         if any(held) and any(rest):
             return rest, held
     longest = int(sizes.argmax())
-    cut = _between_characters(documents[longest], int(sizes[longest] - wanted))
-    rest = [*documents]
-    rest[longest] = documents[longest][:cut]
-    return rest, [documents[longest][cut:]]
+    parts, held = _passages(documents[longest], wanted)
+    return [*documents[:longest], *parts, *documents[longest + 1 :]], held
+
+
+def _passages(text: bytes, wanted: float) -> tuple[list[bytes], list[bytes]]:
+    """What is left of a text, and passages of so many bytes at equal distances."""
+    count = int(min(PASSAGES, max(1, wanted // PASSAGE)))
+    distance, size = len(text) / count, wanted / count
+    parts, held, at = [], [], 0
+    for i in range(count):
+        begin = _between_characters(text, int((i + 0.5) * distance - size / 2))
+        end = _between_characters(text, int((i + 0.5) * distance + size / 2))
+        parts.append(text[at:begin])
+        held.append(text[begin:end])
+        at = end
+    return [*parts, text[at:]], held
 
 
 def _between_characters(text: bytes, cut: int) -> int:

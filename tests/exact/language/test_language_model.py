@@ -73,7 +73,7 @@ def test_a_network_of_zeros_gives_log_of_the_vocabulary(letters):
 def test_training_begins_near_the_log_of_the_vocabulary():
     model = LanguageModel(context=16, max_iter=1, learning_rate=1e-9, **TINY)
     model.fit(bytes(range(256)) * 4)
-    assert model.history_["loss"][0] == pytest.approx(math.log(257), abs=0.01)
+    assert model.history_["loss"][0] == pytest.approx(math.log(257), abs=0.03)
 
 
 @pytest.mark.catalog("LM-02")

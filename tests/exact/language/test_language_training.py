@@ -22,6 +22,7 @@ from certus.language import (  # noqa: E402
 )
 from certus.language.base import _fitting_size, fitted_tokenizer  # noqa: E402
 from certus.language.sizing import SIZES, choose  # noqa: E402
+from certus.language.training import held_out  # noqa: E402
 from certus.language.windows import drawn_places  # noqa: E402
 from certus.neural_network import Muon  # noqa: E402
 from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
@@ -141,9 +142,10 @@ def test_a_model_file_brings_back_the_same_probabilities(tmp_path):
 
 def test_the_certificate_is_about_text_that_was_held_out():
     model = LanguageModel(**SMALL).fit(TEXT)
-    held = TEXT.encode()[-round(0.05 * len(TEXT)) :]
+    _, held = held_out([TEXT.encode()], 0.02, np.random.default_rng(0))
     claim = model.certificate_["bits_per_byte"]
     assert claim.value == pytest.approx(model.bits_per_byte(held), rel=1e-4)
+    assert claim.value == pytest.approx(model.validation_bits_, rel=1e-4)
     other = certus.certify(model, TEXT)
     assert other["bits_per_byte"].value < 8 and other.met is not False
 
@@ -158,6 +160,20 @@ def test_changed_weights_are_found():
     model.__class__ = Lying
     Lying.__name__ = "LanguageModel"
     assert certus.certify(model, TEXT).met is False
+
+
+@pytest.mark.parametrize("n", [300, 5_000, 400_000])
+def test_passages_and_the_rest_make_the_whole_text(n):
+    text = ("naïve 日本 " * n)[:n].encode()
+    rest, held = held_out([text], 0.02, np.random.default_rng(0))
+    whole = b"".join(a + b for a, b in zip(rest, [*held, b""], strict=True))
+    assert whole == text
+    wanted = max(0.02 * len(text), min(256, 0.05 * len(text)))
+    assert sum(map(len, held)) == pytest.approx(wanted, rel=0.1, abs=4)
+    assert len(held) == (8 if n == 400_000 else 1)
+    for part in (*rest, *held):
+        part.decode("utf-8")  # no character is cut
+    assert len(rest[-1]) > len(text) // (3 * len(held))  # the end is learnt from
 
 
 # -- what is chosen -----------------------------------------------------------------
