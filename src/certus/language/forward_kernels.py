@@ -18,14 +18,14 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import exact_kernel
-from certus.language.exponential_kernels import erf, exp32, exp64
+from certus.language.exponential_kernels import erf, exp32
 from certus.typing import Array
 
 GELU, GELU_TANH, RELU, RELU2, SWIGLU = range(5)
 #: Rows that are computed side by side, and columns that stay near the processor.
 ROWS, COLUMNS = 16, 256
 _F = np.float32
-_ZERO = _F(0)
+_ZERO, _ONE = _F(0), _F(1)
 
 
 class PackedNetwork(NamedTuple):
@@ -272,16 +272,19 @@ def _bend(activation: int, h: Any, hidden: int) -> None:
             h[i] = _F(0.5 * a * (1.0 + erf(a * 0.7071067811865476)))
     elif activation == GELU_TANH:
         for i in range(hidden):
-            a = float(h[i])
-            t = 0.7978845608028654 * (a + 0.044715 * a * a * a)
-            e = exp64(-2.0 * abs(t))
-            h[i] = _F(a / (1.0 + e) if t >= 0 else a * e / (1.0 + e))
+            a = h[i]
+            t = _F(1.5957691216057308) * (a + _F(0.044715) * a * a * a)
+            h[i] = a * _sigmoid(t)
     else:
         for i in range(hidden):
-            a = float(h[i])
-            e = exp64(-abs(a))
-            gate = a / (1.0 + e) if a >= 0 else a * e / (1.0 + e)
-            h[i] = _F(gate) * h[hidden + i]
+            h[i] = h[i] * _sigmoid(h[i]) * h[hidden + i]
+
+
+@register_jitable
+def _sigmoid(t: Any) -> Any:
+    """1/(1 + e^{−t}) in float32; ½(1 + tanh(t/2)) is the same."""
+    e = exp32(-abs(t))
+    return (_ONE if t >= _ZERO else e) / (_ONE + e)
 
 
 @register_jitable
