@@ -79,8 +79,8 @@ def train_sentencepiece(text: str) -> Any:
     return sentencepiece.SentencePieceProcessor(model_proto=held.getvalue())
 
 
-def compare(name: str, data: bytes) -> list[tuple[str, str, float, str]]:
-    """Rows (text, library, MB/s of encoding, …) of one text."""
+def compare(name: str, data: bytes) -> list[Any]:
+    """Rows of one text: library, seconds, MB/s, bytes a token, whether it restores."""
     text = data.decode("utf-8", "replace")
     train_ours(text[:100_000]).encode(text[:1000])  # compiled once for each machine
     trained: dict[str, list[Any]] = {}
@@ -122,10 +122,11 @@ def compare(name: str, data: bytes) -> list[tuple[str, str, float, str]]:
         ids = encoded[library][0][1]
         back = restores[library](list(map(int, ids))) == text
         rows.append((library, learnt, size / wrote, len(data) / len(ids), back))
-    return [(name, *row) for row in rows]  # type: ignore[misc]
+    return [(name, *row) for row in rows]
 
 
 def write(found: list[list[Any]]) -> str:
+    """The table, and the ratios that are asked for."""
     lines = ["# Tokenisers", "", describe_machine(machine(PACKAGES)), ""]
     lines += [__doc__.strip().splitlines()[0], ""]
     lines += ["| text | library | train, s | encode, MB/s | bytes a token | restores |"]
@@ -145,9 +146,12 @@ def write(found: list[list[Any]]) -> str:
         encode = by["certus"][3] / by["tiktoken"][3]
         goals = (train >= TRAIN_TARGET, encode >= ENCODE_TARGET)
         marks = ["met" if goal else "missed" for goal in goals]
+        asked = [f" (at least {TRAIN_TARGET:g}: {marks[0]})"]
+        asked += [f" (at least {ENCODE_TARGET:g}: {marks[1]})"]
+        if "4 MB" not in rows[0][0]:  # the targets are about 4 MB
+            asked = ["", ""]
         lines.append(
-            f"| {rows[0][0]} | {train:.1f} × (at least {TRAIN_TARGET:g}: {marks[0]}) | "
-            f"{encode:.1f} × (at least {ENCODE_TARGET:g}: {marks[1]}) |"
+            f"| {rows[0][0]} | {train:.1f} ×{asked[0]} | {encode:.1f} ×{asked[1]} |"
         )
     return "\n".join(lines) + "\n"
 
