@@ -152,13 +152,11 @@ def _bytes_of(text: Any) -> bytes:
 
 
 def _unreachable(stated: Statement) -> Claim:
-    single: dict[int, int] = {}
-    for i, token in enumerate(stated.tokens):
-        if len(token) == 1:
-            single.setdefault(token[0], i)
-    merges: dict[tuple[int, int], tuple[float, int]] = {}
-    for rank, (left, right, made) in enumerate(stated.merges):
-        merges.setdefault((left, right), (rank, made))
+    # Backwards, as the first of two equal ones counts.
+    tokens = [*enumerate(stated.tokens)][::-1]
+    single = {token[0]: i for i, token in tokens if len(token) == 1}
+    ranked = [*enumerate(stated.merges)][::-1]
+    merges = {(a, b): (float(rank), c) for rank, (a, b, c) in ranked}
     read = [i for i, token in enumerate(stated.tokens) if 0 < len(token) <= LONGEST]
     never = []
     for i in read:
