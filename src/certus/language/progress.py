@@ -20,7 +20,7 @@ class TrainingProgress:
     Parameters
     ----------
     write : callable, optional
-        Is called with each line; by default it is printed to standard error.
+        Is called with each line; by default it goes to standard error.
     sample : int, default=0
         How many bytes of text the model writes after each line; 0 for none.
 
@@ -55,7 +55,7 @@ class TrainingProgress:
         """Show a line; training goes on."""
         history = getattr(fitted_estimator, "history_", None)
         if context.task_name == "step" and history and history.get("steps"):
-            say = self.write or (lambda line: print(line, file=sys.stderr, flush=True))
+            say = self.write or (lambda line: sys.stderr.write(line + "\n"))
             say(progress_line(history, fitted_estimator.baselines_))
             if self.sample and hasattr(fitted_estimator, "generate"):
                 found = fitted_estimator.generate(max_tokens=self.sample)
