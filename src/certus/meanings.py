@@ -294,9 +294,7 @@ CLAIMS = {
         "nearest", "misplaced", "Whether each row is labelled with its nearest centre."
     ),
     "inertia": _WORDS(
-        "inertia",
-        "inertia",
-        "The sum of squared distances to the centres, recomputed.",
+        "inertia", "inertia", "The sum of squared distances to the centres, recomputed."
     ),
     "collapse": _WORDS(
         "collapse",
@@ -392,9 +390,7 @@ CLAIMS = {
         "held out", "held out", "The score on rows that were not used for training."
     ),
     "pairs_told_apart": _WORDS(
-        "ranking",
-        "ranking",
-        "How often the true word scores higher than a random one.",
+        "ranking", "ranking", "How often the true word scores higher than a random one."
     ),
     "composition": _WORDS(
         "averages",
@@ -408,19 +404,13 @@ CLAIMS = {
         "counts", "miscounted", "The words of the documents were counted again."
     ),
     "roundtrip": _WORDS(
-        "round trip",
-        "text lost",
-        "Every sequence of bytes, text or not, comes back unchanged from its tokens.",
+        "round trip", "text lost", "Every sequence of bytes comes back from its tokens."
     ),
     "text_restored": _WORDS(
-        "restored",
-        "text lost",
-        "The texts you passed were encoded and came back byte by byte.",
+        "restored", "text lost", "Your texts came back byte by byte."
     ),
     "unreachable_tokens": _WORDS(
-        "unused",
-        "unused",
-        "How many tokens of the vocabulary no text can contain.",
+        "unused", "unused", "How many tokens no text can contain."
     ),
     "vocabulary": _WORDS(
         "vocabulary", "vocabulary", "Whether the rule for keeping words was followed."
@@ -471,9 +461,7 @@ CLAIMS = {
         "rows.",
     ),
     "mean_loss": _WORDS(
-        "loss",
-        "loss",
-        "The average loss on new rows, estimated from held-out rows.",
+        "loss", "loss", "The average loss on new rows, estimated from held-out rows."
     ),
     "large_error": _WORDS(
         "error",
@@ -547,14 +535,10 @@ CLAIMS = {
         "The largest difference between groups in the rates that were to be equal.",
     ),
     "independence": _WORDS(
-        "groups",
-        "groups",
-        "Whether groups get positive decisions equally often.",
+        "groups", "groups", "Whether groups get positive decisions equally often."
     ),
     "sufficiency": _WORDS(
-        "groups",
-        "groups",
-        "Whether a decision or score means the same in each group.",
+        "groups", "groups", "Whether a decision or score means the same in each group."
     ),
     # -- changed rows -------------------------------------------------------------
     "certified_accuracy": _WORDS(
