@@ -175,3 +175,4 @@ def test_meanings_are_sentences() -> None:
     for meaning in meanings:
         assert meaning[0].isupper() and meaning.endswith("."), meaning
         assert ".." not in meaning
+        assert not re.search("|".join(BANNED), meaning), meaning
