@@ -104,7 +104,7 @@ class ViTClassifier(ImageClassifier):
     >>> from sklearn.datasets import load_digits
     >>> from certus.neural_network import ViTClassifier
     >>> X, y = load_digits(n_class=3, return_X_y=True)
-    >>> model = ViTClassifier(layers=2, width=32, max_iter=10, random_state=0)
+    >>> model = ViTClassifier(layers=2, width=32, max_iter=30, random_state=0)
     >>> model.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
     True
     >>> model.module_.grid  # patches below each other, and side by side

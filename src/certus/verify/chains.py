@@ -61,8 +61,9 @@ def decoding_claim(
     off = FACTOR * abs(said - _log_prob(read.backwards(), start, found))
     bound, done = _best_first(read, start, end, length, visits, said)
     gap = Number(max(0.0, bound - said), off + 64 * U * length)
-    how = "and it is the most probable one" if gap.value == 0 else "at most"
-    shown = how if gap.value == 0 else f"{how} {gap.most:.3g} nats below the best"
+    shown = "the largest of all, up to rounding"
+    if gap.value > gap.rounding:
+        shown = f"at most {gap.most:.3g} nats below the largest"
     return bd.proved(
         *("decoding_gap", gap, None),
         f"log p is {said:.4f}, {shown} ({done:,} beginnings were continued)",

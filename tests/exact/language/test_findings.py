@@ -67,7 +67,7 @@ def test_the_most_probable_text(model: LanguageModel) -> None:
     best = max(every, key=lambda text: every[text])
     top = decoding_gap(model, "a", best)
     assert top["decoding_gap"].strength is Strength.PROVED
-    assert top.value < 1e-6 and "most probable" in top["decoding_gap"].detail
+    assert top.value < 1e-6
     other = decoding_gap(model, "a", "bbbb")
     assert math.isclose(other.value, every[best] - every["bbbb"], abs_tol=1e-3)
     assert decoding_gap(model, "a", "bbbb", visits=1).value >= other.value - 1e-9
