@@ -61,9 +61,8 @@ def decoding_claim(
     off = FACTOR * abs(said - _log_prob(read.backwards(), start, found))
     bound, done = _best_first(read, start, end, length, visits, said)
     gap = Number(max(0.0, bound - said), off + 64 * U * length)
-    shown = "the largest of all, up to rounding"
-    if gap.value > gap.rounding:
-        shown = f"at most {gap.most:.3g} nats below the largest"
+    far = gap.value > gap.rounding
+    shown = f"at most {gap.most:.3g} nats below the best" if far else "the best of all"
     return bd.proved(
         *("decoding_gap", gap, None),
         f"log p is {said:.4f}, {shown} ({done:,} beginnings were continued)",
