@@ -10,37 +10,24 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Fitted, certified_fit, check_choice, check_number, generator_of
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
-from certus.language import scoring, training
-from certus.language.base import (
-    TextModel,
-    end_of,
-    fitted_tokenizer,
-    joined,
-    read_documents,
-)
+from certus.language import training
+from certus.language.base import fitted_tokenizer, joined, read_documents
 from certus.language.sizing import SIZES
-from certus.language.windows import begin_of
-from certus.language.writing import Writer
+from certus.language.transformer_text import TransformerText
 from certus.neural_network import distributed
 from certus.neural_network.checkpoint import Checkpoints, describe
-from certus.neural_network.modules.transformer import (
-    ACTIVATIONS,
-    POSITIONS,
-    Transformer,
-)
+from certus.neural_network.modules.transformer import ACTIVATIONS, POSITIONS
 from certus.neural_network.network_loss import witness_of
 from certus.neural_network.run import TrainingRun
 from certus.neural_network.wrapping import require_device
-from certus.typing import Array, RandomState
+from certus.typing import RandomState
 
 __all__ = ["LanguageModel"]
 
@@ -48,7 +35,7 @@ __all__ = ["LanguageModel"]
 WORTH_HOLDING = 256
 
 
-class LanguageModel(Writer, TextModel):
+class LanguageModel(TransformerText):
     """A transformer that learns to continue texts, one token after the other.
 
     Sizes, optimiser and schedule are chosen from the length of the text and the time
@@ -286,10 +273,6 @@ class LanguageModel(Writer, TextModel):
             return documents, None
         return training.held_out(documents, float(self.validation_fraction), rng)
 
-    def _stream(self, ids: Array) -> Array:
-        """Tokens behind the end-of-text token that a text begins with."""
-        return np.concatenate([[end_of(self.tokenizer_)], ids]).astype(np.int32)
-
     def _finish(self, run: TrainingRun, held: list[bytes] | None) -> None:
         run.step.fetch = run.best = None  # type: ignore[attr-defined]
         final: Any = run.final()
@@ -298,73 +281,6 @@ class LanguageModel(Writer, TextModel):
         self.history_ = {name: list(column) for name, column in run.history.items()}
         self.best_epoch_ = run.best_epoch
         self.validation_bits_ = math.nan if held is None else self.bits_per_byte(held)
-
-    @property
-    def config_(self) -> dict[str, Any]:
-        """What the network was built with."""
-        check_is_fitted(self, "network_")
-        return dict(self.network_.config)
-
-    @property
-    def weights_(self) -> Mapping[str, Array]:
-        """The network's weights by name, float32."""
-        check_is_fitted(self, "network_")
-        state = self.network_.state_dict().items()
-        return {name: value.detach().cpu().numpy() for name, value in state}
-
-    # -- probabilities ------------------------------------------------------------
-
-    def token_log_probs(self, ids: Array) -> Array:
-        """Natural logarithm of each token's probability given those before it.
-
-        The network sees ``context`` tokens at once and moves by half of it: each token
-        is scored in the first window that holds it.
-
-        Parameters
-        ----------
-        ids : int array of shape (n,)
-            Tokens of a text, without an end-of-text token at the beginning: the first
-            one is taken to follow one.
-
-        Returns
-        -------
-        float64 array of shape (n,)
-        """
-        return scoring.log_probs(self._ready(), self._stream(self._known(ids)))
-
-    def next_probabilities(self, ids: Array) -> Array:
-        """The probability of each token to come next.
-
-        Parameters
-        ----------
-        ids : int array of shape (n,)
-            The text so far; may be empty.
-
-        Returns
-        -------
-        float64 array of shape (n_tokens,)
-        """
-        network, stream = self._ready(), self._stream(self._known(ids))
-        seen = stream[begin_of(len(stream) - 1, network.config["context"]) :]
-        return scoring.next_probs(network, seen)
-
-    def _ready(self) -> Transformer:
-        check_is_fitted(self, "network_")
-        return self.network_
-
-    def _known(self, ids: Array) -> Array:
-        """Tokens as an array, or an error that names the one it does not know."""
-        ids = np.asarray(ids)
-        if ids.size == 0:
-            return np.zeros(0, np.int32)
-        n = self.tokenizer_.n_tokens
-        whole = ids.ndim == 1 and ids.dtype.kind in "iu"
-        if not whole or ids.min() < 0 or ids.max() >= n:
-            raise ValueError(
-                f"ids must be a list of tokens, whole numbers from 0 to {n - 1}. Use "
-                "model.tokenizer_.encode(text)."
-            )
-        return ids
 
     # -- parameters ---------------------------------------------------------------
 
