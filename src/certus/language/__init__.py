@@ -6,11 +6,14 @@ from certus.lazy import exports
 
 #: The module of each public name that is not an estimator.
 _WHERE = {
+    "AttentionMaps": "attention_maps",
     "Contamination": "copies",
+    "ContextUse": "context_use",
     "DraftRecord": "generation",
     "ExtractionRate": "copies",
     "Generation": "generation",
     "LongestCopy": "copies",
+    "Surprise": "surprise",
     "TrainingProgress": "progress",
     "baselines": "simple_means",
     "bits_difference": "findings",

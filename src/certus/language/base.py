@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Model
 from certus.language.pieces import as_bytes
+from certus.language.surprise import Surprise
 from certus.language.tokenizers import BPETokenizer, ByteTokenizer
 from certus.typing import Array
 
@@ -94,6 +96,26 @@ class TextModel(Model):
         documents = read_documents(texts)
         nats = self.log_prob(documents)
         return -nats / math.log(2) / sum(map(len, documents))
+
+    def surprise(self, texts: Any) -> Surprise:
+        """The bits that each token of a text costs, −log₂ p.
+
+        Parameters
+        ----------
+        texts : str, bytes, Path, or a list of these
+            A text, or documents; between these stands the end-of-text token.
+
+        Returns
+        -------
+        Surprise
+            Bits of each token; notebooks show the text coloured by them.
+        """
+        check_is_fitted(self)
+        documents = read_documents(texts)
+        ids = joined(self.tokenizer_, documents)
+        tokens = [self.tokenizer_.tokens[i] for i in ids.tolist()]
+        bits = self.token_log_probs(ids) / -math.log(2)
+        return Surprise(ids, bits, sum(map(len, documents)), tokens)
 
     def score(self, texts: Any, y: Any = None) -> float:
         """Minus bits per byte: higher is better, as scikit-learn wants it.

@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.language import scoring
 from certus.language.base import TextModel, end_of
+from certus.language.looking import NetworkViews
 from certus.language.windows import begin_of
 from certus.language.writing import Writer
 from certus.neural_network.modules.transformer import Transformer
 from certus.typing import Array
 
 
-class TransformerText(Writer, TextModel):
+class TransformerText(Writer, NetworkViews, TextModel):
     """Base of models of text whose probabilities are a transformer's; abstract."""
 
     network_: Transformer
