@@ -6,6 +6,7 @@ Each model learns from the text but its last tenth, or from all of it where ``--
 names another text, and is judged by the rest. Weights of a mixture are chosen on a part
 of the training text that its members have not seen. Results are kept in
 ``results/languages.json`` by text and seed, and shown in ``results/languages.md``.
+:mod:`benchmarks.austen` writes the texts of one row.
 """
 
 import argparse
