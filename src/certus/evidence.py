@@ -156,6 +156,12 @@ class CorpusWitness(NamedTuple):
     digest: Array
 
 
+class BaseWitness(NamedTuple):
+    """For a tuned model: the weights of its base before, as 32 bytes of SHA-256."""
+
+    digest: Array
+
+
 #: The classes by the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
@@ -177,6 +183,7 @@ WITNESSES: dict[str, type[Any]] = {
     "penalised_network": NetworkWitness,
     "negative_sampling": PairsWitness,
     "ngrams": CorpusWitness,
+    "tuned": BaseWitness,
 }
 
 

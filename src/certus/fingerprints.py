@@ -8,6 +8,7 @@ the verifier computes them while it reads the data, and the certificate keeps th
 
 from __future__ import annotations
 
+import hashlib
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -375,3 +376,25 @@ def _sum_of_products(table: Array, ids: Array) -> int:
         odd = 2 * np.arange(start, start + len(part), dtype=np.uint64) + np.uint64(1)
         total += int(np.sum(part * odd, dtype=np.uint64))
     return total % 2**64
+
+
+# -- networks -------------------------------------------------------------------------
+
+
+def of_weights(weights: Mapping[str, Any]) -> Array:
+    """SHA-256 of all weights of a network with their names and shapes, 32 bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.fingerprints import of_weights
+    >>> a, b = of_weights({"W": np.ones(3)}), of_weights({"W": np.ones((3, 1))})
+    >>> len(a), bool((a == b).all())
+    (32, False)
+    """
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        value = np.asarray(weights[name])
+        digest.update(f"{name} {value.dtype.str} {value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return np.frombuffer(digest.digest(), np.uint8).copy()

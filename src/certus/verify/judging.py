@@ -38,6 +38,7 @@ from certus.verify import (
     stating,
     texts,
     tokens,
+    tuning,
 )
 from certus.verify import measured as measured_only
 from certus.verify.blocks import cores
@@ -52,7 +53,7 @@ CHECKERS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
     *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
-    *(mixing, ngrams, sampling, spectral, texts, tokens),
+    *(mixing, ngrams, sampling, spectral, texts, tokens, tuning),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()

@@ -1,0 +1,310 @@
+"""Supervised fine-tuning: a language model learns to answer as demonstrations do.
+
+    minimise over θ:  mean over the tokens of the answers of −log p(yₜ | x, y_{<t}; θ)
+
+from the weights of a base, either of all weights or of adapters of low rank (LoRA).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from certus import fingerprints
+from certus.base import Fitted, certified_fit, check_number, generator_of
+from certus.callbacks import Monitor
+from certus.certificate import Evidence
+from certus.evidence import BaseWitness
+from certus.language import adapters
+from certus.language.answers import AnswerPairs, encode_pairs
+from certus.language.tuning import (
+    Rows,
+    TunedModel,
+    TuningCourse,
+    answer_loss,
+    begin_tuning,
+    check_tuning,
+    fitted_base,
+    mean_cost,
+    rows_of,
+    share_rows,
+)
+from certus.neural_network import distributed
+from certus.neural_network.checkpoint import Checkpoints, describe
+from certus.neural_network.run import TrainingRun
+from certus.typing import RandomState
+
+__all__ = ["FineTuned"]
+
+#: Step sizes for all weights and for adapters, times the width; and the largest ones.
+RATE, ADAPTER_RATE = (0.15, 5e-3), (0.6, 2e-2)
+
+
+class FineTuned(TunedModel):
+    """A language model that goes on learning, from prompts and their answers.
+
+    The loss counts the tokens of the answers and the end of each, not those of the
+    prompts. The result is a language model as its base is: it can be the base of
+    another one.
+
+    Objective
+    ---------
+    mean −log p(yₜ | x, y_{<t}; θ) over the tokens of all answers y, from the weights of
+    the base. With ``rank=r`` each matrix W of attention and feed-forward becomes
+    W + s·B·A, where B and A have r columns and rows and nothing else is trained.
+
+    Certificate
+    -----------
+    ``base_untouched`` (PROVED): the base has the weights that it had before; with
+    ``rank`` so has the tuned network, outside of the adapted matrices. With ``rank``
+    also ``adapter_merged`` (PROVED): each entry of each adapted matrix is W + s·B·A up
+    to its rounding to float32; and ``adapter_rank`` (PROVED). ``agreement`` (PROVED):
+    the model's probabilities are those of its weights. ``answer_loss`` and
+    ``kl_from_base`` (MEASURED): the loss on the demonstrations, beside the base's, and
+    how far the tuned model is from the base there.
+
+    Parameters
+    ----------
+    base : fitted LanguageModel or tuned model
+        Model to start from. It stays as it is.
+    rank : int, default=None
+        Rank of the adapters; None trains all weights.
+    adapter_scale : float, default=1.0
+        Factor s of the adapters' change s·B·A.
+    optimizer : str or callable, default="adam"
+        Name of an optimiser, or a function that makes one. As in
+        :class:`certus.neural_network.NeuralClassifier`.
+    learning_rate : float, default=None
+        Step size. By default 0.15 divided by the width of the base, at most 0.005; for
+        adapters 0.6 divided by it, at most 0.02. It rises at first and then falls
+        linearly to zero at the end of the run.
+    warmup : float, default=0.02
+        Share of the run in which the learning rate rises from zero.
+    weight_decay : float, default=0.0
+        Rate at which the optimiser shrinks weights in each step.
+    clip : float, default=1.0
+        Largest norm of a gradient; longer ones are shortened. None leaves all alone.
+    average : "polyak" or float, default=None
+        Whether to predict with averaged weights. "polyak" takes the mean over all
+        steps, a number is the decay of an exponential mean.
+    batch_size : int, default=16
+        Number of rows in each training step. A row is a prompt with its answer.
+    max_iter : int, default=None
+        Maximum number of iterations. They are steps; by default ten passes over the
+        rows.
+    n_iter_no_change : int, default=10
+        Number of epochs without improvement after which the fit stops. An epoch here is
+        a pass over the rows, of 10 to 100 steps, after which the held-out answers are
+        scored.
+    early_stopping : bool, default=True
+        Whether to hold out rows and stop when their score no longer improves. The best
+        weights are kept. Of fewer than 20 rows none is held out.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out.
+    max_time : float, default=600.0
+        Seconds after which the fit stops and keeps what it has.
+    checkpoint : path, default=None
+        Folder in which the run is saved after each epoch. A fit that finds a run there
+        continues it, bit for bit.
+    device : str, default="cpu"
+        Device on which torch computes.
+    random_state : int, RandomState or None, default=None
+        Seed or generator of all random numbers. They decide what is held out, the order
+        of the rows and the first adapters.
+
+    Attributes
+    ----------
+    network_ : certus.neural_network.modules.Transformer
+        The tuned network with its adapters merged, in evaluation mode.
+    tokenizer_ : ByteTokenizer or BPETokenizer
+        That of the base.
+    config_ : dict
+        What the network was built with.
+    weights_ : dict of float32 ndarray
+        Its weights by name.
+    adapters_ : dict of str to (ndarray, ndarray)
+        B and A of each adapted matrix, by the name of its weights. Empty without
+        ``rank``.
+    n_trained_ : int
+        Numbers that were trained.
+    history_ : dict of lists
+        After each epoch: loss (nats for each token of the answers), validation_loss,
+        steps, seconds.
+    n_iter_ : int
+        Steps made.
+    best_epoch_ : int
+        Epoch whose weights were kept, from 1.
+    validation_loss_ : float
+        Loss of the held-out answers; NaN where there are none.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Notes
+    -----
+    A prompt that does not fit into the context with its answer loses its beginning; an
+    answer that does not fit is refused. Cloning keeps the fitted base.
+
+    Examples
+    --------
+    >>> from certus.language import FineTuned, LanguageModel
+    >>> base = LanguageModel(layers=1, width=32, heads=2, context=32, max_iter=40,
+    ...                      random_state=0).fit("2+2=4. 3+1=4. 1+2=3. " * 50)
+    >>> prompts = ["2+2=", "1+2=", "3+1="] * 10
+    >>> answers = ["four", "three", "four"] * 10
+    >>> model = FineTuned(base, rank=4, random_state=0).fit(prompts, answers)
+    >>> model.generate("1+2=", 10, temperature=0).text
+    'three'
+    >>> model.certificate_.met
+    True
+    """
+
+    def __init__(
+        self,
+        base: Any,
+        *,
+        rank: int | None = None,
+        adapter_scale: float = 1.0,
+        optimizer: Any = "adam",
+        learning_rate: float | None = None,
+        warmup: float = 0.02,
+        weight_decay: float = 0.0,
+        clip: float | None = 1.0,
+        average: str | float | None = None,
+        batch_size: int = 16,
+        max_iter: int | None = None,
+        n_iter_no_change: float = 10,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        max_time: float | None = 600.0,
+        checkpoint: str | os.PathLike[str] | None = None,
+        device: str = "cpu",
+        random_state: RandomState = None,
+    ) -> None:
+        self.base = base
+        self.rank = rank
+        self.adapter_scale = adapter_scale
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.warmup = warmup
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.average = average
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.max_time = max_time
+        self.checkpoint = checkpoint
+        self.device = device
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(self, prompts: Any, answers: Any, *, validation: Any = None) -> Any:
+        """Learn to answer.
+
+        Parameters
+        ----------
+        prompts : list of str or bytes
+            What is asked; may be empty texts.
+        answers : list of str or bytes
+            The answer to each, at least one byte long. The model is to continue the
+            prompt with it and then end: put a separator such as a line break into the
+            prompt where you want one.
+        validation : (prompts, answers), optional
+            Pairs of your own to stop by; nothing is held out then.
+        """
+        check_number("rank", self.rank, 1, integer=True, none=True)
+        check_number("adapter_scale", self.adapter_scale, open_low=True)
+        check_tuning(self)
+        base = fitted_base(self.base)
+        digest = fingerprints.of_weights(base.weights_)
+        pairs = self._pairs(prompts, answers)
+        rng = generator_of(self.random_state)
+        distributed.join(rng)
+        kept = None if self.checkpoint is None else Checkpoints(self.checkpoint)
+        if kept is not None:
+            kept.begin(rng)
+        monitor = Monitor(self, prompts, answers)
+        rows, held = self._held(pairs, validation, rng)
+        product, most = RATE if self.rank is None else ADAPTER_RATE
+        rate = min(most, product / base.config_["width"])
+        run = begin_tuning(self, self._module, answer_loss, rate, rng)
+        course = TuningCourse(self, run, rows, held and _judge(held), self._state)
+        if kept is not None:
+            params, module = self.get_params(deep=False), run.step.modules["module"]
+            data = (digest, *pairs.streams, validation)
+            kept.resume(run, describe(params, module, *data))
+        status = course.train(kept, monitor)
+        self._finish(run, held)
+        monitor.close({})
+        return Fitted(
+            Evidence("tuned", witness=BaseWitness(digest)),
+            *(list(prompts), list(answers), None, status),
+        )
+
+    def _pairs(self, prompts: Any, answers: Any) -> AnswerPairs:
+        context = self.base.config_["context"]
+        return encode_pairs(self.base.tokenizer_, prompts, answers, context)
+
+    def _held(
+        self, pairs: AnswerPairs, validation: Any, rng: np.random.Generator
+    ) -> tuple[Rows, Rows | None]:
+        """Rows to learn from, and those to stop by."""
+        if validation is not None:
+            other = self._pairs(*validation)
+            every = rows_of(pairs, np.arange(len(pairs)), self.device)
+            return every, rows_of(other, np.arange(len(other)), self.device)
+        chosen, left = share_rows(self, len(pairs), rng)
+        held = rows_of(pairs, left, self.device) if len(left) else None
+        return rows_of(pairs, chosen, self.device), held
+
+    def _module(self) -> nn.Module:
+        network = self.base.network_
+        if self.rank is not None:
+            return adapters.with_adapters(network, self.rank, float(self.adapter_scale))
+        return copy.deepcopy(network).requires_grad_(True)
+
+    def _state(self, run: TrainingRun) -> dict[str, Any]:
+        """The network and the adapters of a run as of now."""
+        module: Any = run.final()
+        found: dict[str, Any] = {}
+        if self.rank is None:
+            network = copy.deepcopy(module)
+        else:
+            found = adapters.adapters_of(module)
+            scale = float(self.adapter_scale)
+            network = adapters.merged(self.base.network_, found, scale)
+        return {
+            "tokenizer_": self.base.tokenizer_,
+            "network_": network.to(self.device).eval(),
+            "adapters_": found,
+        }
+
+    def _finish(self, run: TrainingRun, held: Rows | None) -> None:
+        run.step.fetch = run.best = None  # type: ignore[attr-defined]
+        for name, value in self._state(run).items():
+            setattr(self, name, value)
+        trained = (p for p in run.parameters() if p.requires_grad)
+        self.n_trained_ = sum(p.numel() for p in trained)
+        self.n_iter_ = int(run.schedules[0].last_epoch)
+        self.history_ = {name: list(column) for name, column in run.history.items()}
+        self.best_epoch_ = run.best_epoch
+        self.validation_loss_ = math.nan
+        if held is not None:
+            self.validation_loss_ = mean_cost(self.network_, held)
+
+
+def _judge(held: Rows) -> Any:
+    """What a module pays for held-out answers."""
+
+    def evaluate(module: nn.Module) -> dict[str, float]:
+        cost = mean_cost(module, held)
+        return {"validation_loss": cost, "criterion": cost}
+
+    return evaluate
