@@ -18,7 +18,9 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.ensemble import RandomForestClassifier
 
 import certus
+from certus.language import LanguageModel
 from certus.linear_model import LogisticRegression, Ridge
+from certus.report import text_report
 from certus.tables import TablePipeline, load_example
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -147,6 +149,21 @@ def test_page_is_quiet_and_fits(pages: Path, name: str, width: int) -> None:
     assert seen["touching"] == [], "text lies on text"
     assert seen["sizes"] == ["13px"] and seen["scale"] >= 0.95, "too small to read"
     assert len(seen["open"]) >= 4 and not any(seen["open"]), "details are folded"
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_the_page_of_a_text_is_quiet_and_fits(tmp_path: Path, width: int) -> None:
+    pytest.importorskip("torch")
+    small = {"layers": 2, "width": 16, "heads": 2, "context": 16, "max_iter": 2}
+    model = LanguageModel(**small, random_state=0).fit("to be or not to be " * 9)
+    odd = "<script>alert(1)</script>" + "long" * 60 + "\x00 & \u202e ж\n"
+    text_report(model, odd).to_html(tmp_path / "text.html")
+    seen = measure(tmp_path / "text.html", width)
+    assert seen["console"] == [] and seen["wide"] <= 0
+    assert all(place.startswith("data:image/png") for place in seen["requests"])
+    assert set(seen["drawings"]) == {"map", "narrow" if width == 400 else "wide"}
+    assert seen["outside"] == [], "text leaves its drawing"
+    assert len(seen["open"]) == 4 and not any(seen["open"]), "details are folded"
 
 
 def test_dark_follows_the_reader(pages: Path) -> None:

@@ -32,6 +32,7 @@ from certus import (
 )
 from certus.linear_model import LinearRegression, LogisticRegression, Ridge
 from certus.objectives import Sigmoid
+from certus.report import text_report
 from certus.results import Result, TableResult
 from certus.tables import load_example
 
@@ -39,8 +40,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning"
 
 #: Results with something to see.
 DRAWN = {
+    "AttentionMaps",
     "Bound",
     "Comparison",
+    "ContextUse",
     "Elbow",
     "Frontier",
     "Generation",
@@ -49,6 +52,7 @@ DRAWN = {
     "Recovery",
     "RobustAccuracy",
     "Summary",
+    "Surprise",
 }
 
 X, y = load_iris(return_X_y=True)
@@ -73,10 +77,14 @@ def audited() -> Any:
 
 
 @cache
-def generated() -> Any:
+def writer() -> Any:
     small = {"layers": 1, "width": 16, "heads": 2, "context": 16, "max_iter": 2}
-    writer = language.LanguageModel(**small, random_state=0).fit("to be or not " * 9)
-    return writer.generate("to <b>", 20, draft=writer, random_state=0)
+    return language.LanguageModel(**small, random_state=0).fit("to be or not " * 9)
+
+
+@cache
+def generated() -> Any:
+    return writer().generate("to <b>", 20, draft=writer(), random_state=0)
 
 
 @cache
@@ -102,6 +110,7 @@ def traded() -> Any:
 THREAT = robustness.ThreatModel("linf", 0.1)
 MADE: dict[str, Callable[[], Any]] = {
     "Attacked": lambda: robustness.attack(model(), X, y, THREAT),
+    "AttentionMaps": lambda: writer().attention("to <b>"),
     "Audit": audited,
     "BiasVariance": lambda: selection.ridge_bias_variance(
         np.eye(4), [2, 0, 0, 0], 1.0, 1.0, np.eye(4)
@@ -110,6 +119,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "Comparison": compared,
     "ComparisonRow": lambda: compared().rows[0],
     "Contamination": lambda: language.contamination(["abcd", "efgh"], "bcd", 3),
+    "ContextUse": lambda: writer().context_use("to be or not to be"),
     "DraftRecord": lambda: generated().draft,
     "Elbow": lambda: cluster.elbow(X, range(1, 5), random_state=0),
     "Evaluation": lambda: recommend.Evaluation(0.5, *[0.2] * 6, np.nan, 1.0, 8, 0),
@@ -136,6 +146,8 @@ MADE: dict[str, Callable[[], Any]] = {
     ),
     "Split": lambda: compared().split,
     "Summary": lambda: LinearRegression().fit(X, X[:, 0] + y).summary(X, X[:, 0] + y),
+    "Surprise": lambda: writer().surprise("to <b>"),
+    "TextReport": lambda: text_report(writer(), "to <b>"),
 }
 
 

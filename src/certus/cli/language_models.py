@@ -117,23 +117,43 @@ def _typed(prompt: str) -> bytes:
 
 
 def bits(
-    path: Path, texts: Sequence[Path], level: str, explain: bool, as_json: bool
+    path: Path,
+    texts: Sequence[Path],
+    level: str,
+    explain: bool,
+    report: Path | None,
+    as_json: bool,
 ) -> int:
-    """Count and check bits per byte; the exit code."""
+    """Count and check bits per byte, draw a page if asked to; the exit code."""
     from certus import certify
 
     for text in texts:
         _require_file(text)
+    if report is not None:
+        if report.suffix.lower() != ".html":
+            raise Stop(f"--report {report} must end in .html.", code=2)
+        files.check_place(report, [path, *texts], "--report")
+        files.check_report(report)
     model = _load(path, "bits_per_byte")
-    with progress(1) as step:
+    given = list(texts) if len(texts) > 1 else texts[0]
+    with progress(2) as step:
         step("counting and checking")
-        found = certify(model, list(texts) if len(texts) > 1 else texts[0], level=level)
+        found = certify(model, given, level=level)
+        if report is not None:
+            from certus.report import text_report
+
+            step("drawing")
+            drawn = text_report(model, given, certificate=found)
+            files.write_report(report, drawn)
     if as_json:
-        say_json({"certificate": found.to_dict()})
+        more = {} if report is None else {"report": str(report)}
+        say_json({"certificate": found.to_dict()} | more)
     else:
         say_certificate(found)
         if explain:
             say(str(found.explain()))
+        if report is not None:
+            say(f"wrote {report}")
     return exit_code(found)
 
 

@@ -147,6 +147,14 @@ def bits(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what the words mean.")
     ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Write a page: the text coloured by surprise, use of context, "
+            "attention.",
+        ),
+    ] = None,
     as_json: _Json = False,
 ) -> int:
     """Count the bits that a model needs for each byte of a text, and check them.
@@ -156,7 +164,7 @@ def bits(
     """
     from certus.cli import language_models
 
-    return language_models.bits(model, texts, level.value, explain, as_json)
+    return language_models.bits(model, texts, level.value, explain, report, as_json)
 
 
 @lm.command()

@@ -77,10 +77,15 @@ class ContextUse(TableResult):
             return f"{self.bits[-1]:.3f} bits per byte with one token of context."
         longest, before = (int(k) for k in self.contexts[[-1, -2]])
         gain, half = self.gains[-2], (self.gains_high[-2] - self.gains_low[-2]) / 2
-        return (
-            f"Seeing {longest:,} tokens instead of {before:,} saves {gain:.3f} ± "
-            f"{half:.3f} bits per byte."
-        )
+        seen = f"Seeing {longest:,} tokens instead of {before:,}"
+        if not abs(gain) > half:  # also if there is no interval
+            found = f"{gain:+.3f} ± {half:.3f}".replace("-", "−")
+            return (
+                f"{seen} changes nothing that {self.n_places:,} tokens could show: it "
+                f"saves {found} bits per byte."
+            )
+        verb = "saves" if gain > 0 else "costs"
+        return f"{seen} {verb} {abs(gain):.3f} ± {half:.3f} bits per byte."
 
     def plot(self, ax: Any = None) -> Any:
         """Draw bits per byte by the number of tokens seen, with the interval.

@@ -1,10 +1,12 @@
 """The report on a fitted model: what is proved, likely, measured and assumed.
 
 ``audit`` gathers certificate, error on new rows and a few figures; the ``Audit`` it
-returns is plain data and renders as HTML, Markdown and JSON.
+returns is plain data and renders as HTML, Markdown and JSON. ``text_report`` does so
+for a language model and a text.
 """
 
 from certus.report.auditing import audit
 from certus.report.document import Audit, Figure
+from certus.report.text_report import TextReport, text_report
 
-__all__ = ["Audit", "Figure", "audit"]
+__all__ = ["Audit", "Figure", "TextReport", "audit", "text_report"]

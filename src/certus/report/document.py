@@ -158,7 +158,7 @@ class Audit(Result):
         path : str or path, optional
             Where to write it as well.
         """
-        return _written(json.dumps(self.to_dict(), indent=2, allow_nan=False), path)
+        return written(json.dumps(self.to_dict(), indent=2, allow_nan=False), path)
 
     # ---- for people --------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Audit(Result):
         """
         from certus.report.page import render
 
-        return _written(render(self), path)
+        return written(render(self), path)
 
     def to_markdown(self, path: str | os.PathLike[str] | None = None) -> str:
         """The same in Markdown, figures as tables.
@@ -184,7 +184,7 @@ class Audit(Result):
         """
         from certus.report.markdown import render
 
-        return _written(render(self), path)
+        return written(render(self), path)
 
     def __str__(self) -> str:
         return f"{self.verdict}\n\n{self.certificate}"
@@ -201,7 +201,8 @@ class Audit(Result):
 _LISTS = ("proved", "statistical", "measured")
 
 
-def _written(text: str, path: str | os.PathLike[str] | None) -> str:
+def written(text: str, path: str | os.PathLike[str] | None) -> str:
+    """The text, after it was written to the path, if there is one."""
     if path is not None:
         try:
             write_atomically(Path(path), text.encode("utf-8", "replace"))

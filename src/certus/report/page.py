@@ -14,7 +14,7 @@ from certus.report.document import Audit
 from certus.report.figures import draw, table
 from certus.wording import clean, number
 
-__all__ = ["SECTIONS", "render", "words_of"]
+__all__ = ["SECTIONS", "claim_line", "render", "template", "tied", "words_of"]
 
 #: The four lists: name, what a line in it means, and the text if it is empty.
 SECTIONS = (
@@ -26,17 +26,24 @@ _KINDS = {"✓": "met", "✗": "missed", "–": "refused", "?": "refused", "·":
 
 
 @lru_cache(maxsize=1)
-def _template() -> Any:
+def _environment() -> Any:
     import jinja2
 
-    source = files("certus.report").joinpath("page.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
+    folder = files("certus.report")
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(
+            lambda name: folder.joinpath(name).read_text(encoding="utf-8")
+        ),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.from_string(source)
+
+
+def template(name: str) -> Any:
+    """A page to be filled in; it may include the other files of this folder."""
+    return _environment().get_template(name)
 
 
 def render(audit: Audit) -> str:
@@ -46,14 +53,14 @@ def render(audit: Audit) -> str:
     from certus import __version__
 
     lists = [
-        (title, meaning, [_line(claim, name) for claim in getattr(audit, name)])
+        (title, meaning, [claim_line(claim, name) for claim in getattr(audit, name)])
         for name, title, meaning in SECTIONS
     ]
     # The drawings escape their own text.
     figures = [
         (figure, Markup(draw(figure)), table(figure)) for figure in audit.figures
     ]
-    page: str = _template().render(
+    page: str = template("page.html").render(
         version=__version__,
         audit=audit,
         title=clean(audit.title),
@@ -64,7 +71,12 @@ def render(audit: Audit) -> str:
         words=words_of(audit),
         certificate=clean(str(audit.certificate)),
     )
-    return re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line begins with its unit
+    return tied(page)
+
+
+def tied(page: str) -> str:
+    """The page with each percent sign tied to its number: no line begins with it."""
+    return re.sub(r"(?<=\d) %", "\u00a0%", page)
 
 
 def words_of(audit: Audit) -> list[tuple[str, str]]:
@@ -78,7 +90,7 @@ def _union(audit: Audit) -> Claim | None:
     return None if found is None else Claim.from_dict(found)
 
 
-def _line(claim: Any, section: str) -> dict[str, Any]:
+def claim_line(claim: Any, section: str) -> dict[str, Any]:
     """A claim as a line of a list; assumptions have their own list."""
     notes = [claim.objective] if claim.objective else []
     return {
