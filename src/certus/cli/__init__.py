@@ -42,10 +42,10 @@ def main(args: Sequence[str] | None = None) -> int:
     certus ...
     0
     """
-    from certus.cli import screen
-
-    screen.tolerate_any_encoding()
     try:
+        from certus.cli import screen
+
+        screen.tolerate_any_encoding()
         # The certificate says what a warning would say.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -56,6 +56,9 @@ def main(args: Sequence[str] | None = None) -> int:
         # The reader has left, as `head` does; no complaint at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except KeyboardInterrupt:  # before there is anybody to hear it
+        sys.stderr.write("certus: interrupted; nothing was written.\n")
+        return INTERRUPTED
 
 
 def _run(args: Sequence[str] | None) -> int:

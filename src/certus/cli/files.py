@@ -43,6 +43,8 @@ def check_place(path: Path, inputs: Iterable[Path | None], option: str) -> None:
     folder = path.parent
     if path.is_dir():
         raise Stop(f"{path} is a folder. Name a file: {option} {path / 'NAME'}")
+    if path.exists() and not path.is_file():
+        raise Stop(f"{path} is a device or a pipe. Name a file: {option} NAME")
     if not folder.is_dir():
         raise Stop(f"there is no folder {folder}. Create it, or change {option}.")
     if not os.access(path if path.exists() else folder, os.W_OK):
@@ -79,12 +81,13 @@ def _same(a: Path, b: Path) -> bool:
         return Path(os.path.abspath(a)) == Path(os.path.abspath(b))
 
 
-def write(path: Path, content: str) -> None:
-    """Write text whole or not at all."""
+def write(path: Path, content: str | bytes) -> None:
+    """Write text or bytes whole or not at all."""
     from certus.persist import ModelFileError
     from certus.persist.container import write_atomically
 
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
-        write_atomically(path, content.encode("utf-8", "replace"))
+        write_atomically(path, data)
     except ModelFileError as error:
         raise Stop(f"{path} {error}") from None

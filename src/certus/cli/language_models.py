@@ -192,9 +192,7 @@ def decompress(path: Path, packed: Path, out: Path | None, as_json: bool) -> int
 def _write(
     place: Path, content: bytes, data: bytes, small: bytes, as_json: bool
 ) -> int:
-    from certus.persist.container import write_atomically
-
-    write_atomically(place, content)
+    files.write(place, content)
     rate = 8 * len(small) / len(data) if data else 0.0
     if as_json:
         say_json(
