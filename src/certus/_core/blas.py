@@ -1,8 +1,8 @@
 """Cholesky factors on one thread, and inverses computed from them.
 
-NumPy and SciPy each bring a BLAS with its own threads. A threaded factorisation meets
-its other thread at every column: on two idle cores that gains a quarter, on a busy
-machine it was seen to take fifty times as long, and the threads of one library keep
+NumPy and SciPy each bring a BLAS with its own threads. A threaded factorisation waits
+for its other thread at every column: on two idle cores that gains a quarter, on a busy
+machine it took up to fifty times as long, and the threads of one library keep
 spinning while the other works. Up to ``ONE_THREAD`` columns a single thread is as good
 and steady.
 """

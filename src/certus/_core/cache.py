@@ -24,10 +24,9 @@ from numba.core import event as events
 
 def _sources() -> list[Path]:
     root = Path(__file__).resolve().parents[1]
-    # Kernels of other packages call what stands here; those of decoding each other.
-    called = [
-        f"language/{n}_kernels.py" for n in ("exponential", "forward", "decoding")
-    ]
+    # Kernels of other packages call what stands here; those of language each other.
+    named = ("bpe_table", "exponential", "forward", "decoding", "ngram")
+    called = [f"language/{name}_kernels.py" for name in named]
     places = ("_core/*.py", "_solvers/*.py", *called)
     kernels = (path for place in places for path in root.glob(place))
     return [root / "objectives" / "terms.py", *sorted(kernels)]
@@ -66,7 +65,7 @@ def _user_folder() -> Path | None:
 
 
 def _private_folder() -> Path | None:
-    """A lasting folder among the temporary ones, where its owner can be told.
+    """A lasting folder in the temporary place, if its owner can be determined.
 
     numba unpickles what it finds, so a folder in a shared place must be ours alone.
     """
@@ -118,9 +117,9 @@ def _cached(
 
 
 def term_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As :func:`kernel` for functions of a term; terms of others are not cached.
+    """As :func:`kernel` for functions of a term; terms from elsewhere are not cached.
 
-    The digest does not see their sources, so an edit there would be served stale.
+    The digest does not cover their sources, so an edit there would go unnoticed.
     """
     ours, theirs = kernel(function), numba.njit(**_OPTIONS)(function)
 
@@ -134,9 +133,9 @@ def term_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Compilation(events.Listener):
-    """Looks after the person who waits while numba compiles a kernel of ours.
+    """Tell the user, who waits, that numba compiles one of our kernels.
 
-    numba tells of compilations only: machine code read from the cache does not count.
+    numba reports compilations only, not machine code that it reads from the cache.
     The first one is announced. A Ctrl-C that arrives while LLVM calls back into Python
     is ignored there, by the rules of ctypes; it is sent again once numba is done.
     """

@@ -1,7 +1,7 @@
 """The certificate in scikit-learn's diagrams, of a model and of a pipeline around it.
 
 scikit-learn draws a box for each step. A model of ours has one line of its certificate
-below its name there, and all of it among what unfolds.
+below its name, and all of it when the box is opened.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
-#: The model that is drawn by itself, whose certificate stands below the drawing.
+#: The model that is drawn alone; its certificate is shown below the drawing.
 ALONE: ContextVar[Any] = ContextVar("alone", default=None)
 
 

@@ -1,7 +1,7 @@
 """How the solvers read weights, labels, targets and coefficients.
 
-The verifier has readers of its own. Both are written on purpose: what one of them gets
-wrong, the other does not, and the certificate fails. A test compares them.
+The verifier has readers of its own. There are two on purpose: if one of them is wrong,
+the other is not, and the certificate fails. A test compares them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from certus.typing import Array
 
 #: Targets whose squares a float64 can hold are not all below this.
 SMALLEST = 1e-153
-#: Labels that can be searched for by their order without another look.
+#: Kinds of labels that can be found by binary search alone.
 _ORDERED = ("biu", "f", "US")
 
 
@@ -96,7 +96,7 @@ def class_weights(
     classes : ndarray of shape (n_classes,)
         The labels.
     counted : ndarray of shape (n_samples,), optional
-        By what "balanced" measures a class: the row weights; by default, its rows.
+        What "balanced" counts for a class: row weights; by default, its rows.
     """
     if isinstance(class_weight, Mapping):
         return _weights_by_name(class_weight, classes)

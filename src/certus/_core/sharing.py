@@ -86,6 +86,6 @@ def _text(group: Any, known: dict[str, inspect.Parameter]) -> str:
 
 
 def fill(docstring: str, name: str, text: str) -> str:
-    """Put a text in the place ``{name}`` of a docstring, indented as that is."""
+    """Put a text in the place ``{name}`` of a docstring, with the same indentation."""
     place = re.search(rf"^( *)\{{{name}\}}", docstring, re.MULTILINE)
     return docstring.replace(place[0], indent(text, place[1])) if place else docstring

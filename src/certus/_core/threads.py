@@ -23,7 +23,7 @@ _inside = threading.local()
 def run_blocks(work: Callable[[Any, Stop], None], blocks: Iterable[Any]) -> None:
     """Call ``work`` on each block, in as many threads as the process may use.
 
-    Its second argument tells whether to give up, to be asked between steps.
+    Its second argument is a function that says whether to stop; ask it between steps.
 
     The loops release Python's lock, and BLAS keeps to one thread meanwhile: a small
     product gains nothing from two, and a block's loops then run beside it.
@@ -47,7 +47,7 @@ def run_blocks(work: Callable[[Any, Stop], None], blocks: Iterable[Any]) -> None
                 future.result()
         finally:
             stopped.set()
-            # Nothing may go on writing once the caller has the floor again.
+            # No thread may still write once the caller continues.
             wait([future for future in futures if not future.cancel()])
 
 
@@ -59,7 +59,7 @@ def slices(n: int, size: int) -> list[slice]:
 @functools.lru_cache(maxsize=4)
 def _threads(workers: int) -> ThreadPoolExecutor:
     def begin() -> None:
-        # A block that asks for blocks of its own does them itself: were all threads
+        # A block that needs further blocks runs them itself: if all threads were
         # waiting for others, none would be left to work.
         _inside.worker = True
 

@@ -294,7 +294,7 @@ class _OnColumns(_Inner):
 
 
 def _descend(inner: _Inner, W: Array, target: float) -> Array:
-    """Epochs until the gap on the members is ``target``, extrapolated now and again."""
+    """Epochs until the gap on the members is ``target``, with extrapolation."""
     state, largest = inner.at(W), np.inf
     history: list[Array] = []
     for turn in range(2000):
@@ -313,7 +313,7 @@ def _descend(inner: _Inner, W: Array, target: float) -> Array:
                 if inner.lower((better, there), (W, state)):
                     W, state = better, there
         if turn % EVERY == 0 and inner.gap(W, state) <= target:
-            state = inner.at(W)  # it drifts, all the more along rows in float32
+            state = inner.at(W)  # it drifts, and rows in float32 add to that
             done = not inner.exact or largest <= 1e3 * inner.floor
             if done and inner.gap(W, state) <= target:
                 break

@@ -160,7 +160,7 @@ class Design:
         return v
 
     def t_dot_targets(self, Y: Array) -> Array:
-        """As :meth:`t_dot`, of the targets given at the beginning if any were."""
+        """As :meth:`t_dot`, for the targets passed to the constructor, if any."""
         return self.t_dot(Y) if self._pulled is None else self._pulled
 
     def weighted(self, u: Array) -> Array:
@@ -212,7 +212,7 @@ class Design:
         copy_columns(self.X, index, out, self.mean[index] if self.centred else None)
 
     def cross(self, left: Any, right: Any, off: tuple[Array, Array]) -> Array:
-        """AₗᵀSAᵣ/Σs for two sets of columns, ``off`` being what their means still are.
+        """AₗᵀSAᵣ/Σs for two sets of columns, ``off`` holds the means still to subtract.
 
         Those of dense columns from :meth:`columns` are zero already.
         """
@@ -261,7 +261,7 @@ class Design:
 def is_far(X: Array, mean: Array, ratio: float = FAR) -> Array:
     """Which columns of dense X have a mean ``ratio`` times their spread, by a sample.
 
-    A column that is constant in the sample is none: there is nothing to lose.
+    A column that is constant in the sample does not count: no digits can be lost.
     """
     rows = X[:: max(1, len(X) // 64)].astype(np.float64) - mean
     with np.errstate(over="ignore"):

@@ -29,8 +29,8 @@ def solve_on_gram(
 
     Coordinate descent finds signs; once they settle, one linear system is exact for
     them, if the penalty has pieces. ``rows`` begin with G's, contiguous and perhaps in
-    float32: the gradient then drifts by the rounding of the steps taken, and is taken
-    from G itself now and again. Returns whether anything moved.
+    float32: the gradient then drifts by the rounding of the steps taken, and is
+    computed from G itself from time to time. Returns whether anything moved.
     """
     size, rows = len(w), np.ascontiguousarray(G) if rows is None else rows
     g = G @ w - c

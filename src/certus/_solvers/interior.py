@@ -26,7 +26,7 @@ from certus.typing import Array
 
 #: Most unknowns of the linear system that makes a vertex exact.
 POLISH_SIDE = 1_200
-#: A gap this small is a vertex. Below the target, so many more steps are spent on one.
+#: A gap this small is a vertex. After the target this many more steps are spent on one.
 EXACT, MORE_STEPS = 1e-13, 8
 #: Steps without progress after which nothing more is expected.
 STALLED = 25

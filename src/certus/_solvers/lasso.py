@@ -63,7 +63,7 @@ class QuadraticProblem:
         self.residual = y.copy()
         self.gradient = -self.correlation  # of the loss, at w
         self.set = WorkingSet(design)
-        self._sizes: Array | None = None  # mean squares of the columns, if need be
+        self._sizes: Array | None = None  # mean squares of the columns, when needed
 
     def penalise(self, penalty: Any) -> None:
         """Take another penalty; one that lacks an operation is refused by name."""
@@ -209,7 +209,7 @@ class QuadraticProblem:
             true = r + shift
             pull = share * true
             g = -np.asarray(C.T @ pull) + mean * float(pull.sum())
-            # Not by BLAS, whose woken threads take time from ours for a while.
+            # Without BLAS: once its threads wake, they take time from ours for a while.
             square, cross = (np.einsum("i,i", pull, x) for x in (true, self.y))
             if quadratic_gap(penalty, square, cross, w, g) <= target:
                 return True

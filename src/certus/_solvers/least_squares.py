@@ -44,7 +44,7 @@ class LeastSquares(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearSolution(Solution):
-    """``primal`` is (d, targets); how it was found and why so."""
+    """``primal`` is (d, targets); how it was found, and why that way."""
 
     rank: int = -1
     singular: Array = field(default_factory=lambda: np.empty(0))

@@ -111,7 +111,7 @@ def _huber_scale(loss: HuberScale, y: Array, z: Array, s: Array | None) -> Slope
     value = sigma + sigma * height * (2 * np.abs(t) - height)
     h = np.full(len(r), 2 / sigma)
     h[~inside] = KEPT * 2 * eps / size[~inside]
-    # σ answers to the residuals: a rank-one term, along those of the inliers.
+    # σ depends on the residuals: a rank-one term, along those of the inliers.
     t = np.where(inside, t, 0.0)
     total = float(weight @ np.square(t))
     turn = weight * t / total if total > 0 else np.zeros(len(r))

@@ -189,7 +189,7 @@ def product(X: Any, W: Array) -> Array:
             return np.asarray(X @ W[:, 0])[:, None]
         if sparse.issparse(X):
             return np.asarray(X @ W)
-        return np.asarray(W.T @ X.T).T  # class-major: BLAS is 1.7 times faster so
+        return np.asarray(W.T @ X.T).T  # class-major: BLAS is 1.7 times faster this way
     block = 1 + (1 << 20) // max(1, X.shape[1])
     parts = [X[i : i + block].astype(np.float64) @ W for i in range(0, len(X), block)]
     return np.concatenate(parts)

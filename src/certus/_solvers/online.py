@@ -2,8 +2,8 @@
 
     if yᵢ(xᵢᵀw + b) ≤ 0:   w ← w + ηᵢyᵢxᵢ,   b ← b + ηᵢyᵢ,   mᵢ ← mᵢ + 1
 
-The mistake counts m are the whole story: w = Σ ηᵢmᵢyᵢxᵢ. A state that comes back is
-noticed: the mistakes in between then satisfy Σ Δmᵢηᵢyᵢxᵢ = 0, which proves that no
+The mistake counts m determine everything: w = Σ ηᵢmᵢyᵢxᵢ. A state that repeats is
+detected: the mistakes in between then satisfy Σ Δmᵢηᵢyᵢxᵢ = 0, which proves that no
 hyperplane separates the rows. Cost: one pass over X an epoch. Memory: X by rows.
 """
 
@@ -154,7 +154,7 @@ class Visitor:
 
 
 class _Memory:
-    """Brent's search for a state that comes back, in the memory of one state."""
+    """Brent's search for a repeated state, with the memory of one state."""
 
     def __init__(self, w: Array, m: Array) -> None:
         self.w, self.m = w.copy(), m.copy()

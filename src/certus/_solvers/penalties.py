@@ -38,7 +38,7 @@ class Piece(NamedTuple):
 
 
 class PenaltyOperations(NamedTuple):
-    """The operations of one penalty; each takes the term first, None where it lacks.
+    """The operations of one penalty; each takes the term first; None: it is missing.
 
     Attributes
     ----------

@@ -25,14 +25,14 @@ def keep_going(objective: float, gap: float, w: Array) -> Status | None:
 
 
 class Start(NamedTuple):
-    """Where a solver begins; what is None it chooses, as a rule zero."""
+    """Where a solver begins; it chooses what is None, usually zero."""
 
     primal: Array | None = None
     dual: Array | None = None
 
 
 class SolverLimits(NamedTuple):
-    """When a solver stops: at a relative gap, after so many steps, or when told."""
+    """When a solver stops: at a gap, after some steps, or when a callback says so."""
 
     tol: float
     max_iter: int
@@ -56,7 +56,7 @@ class Solution:
     dual : ndarray or None
         u, one number for each row and score, where the verifier could not compute it.
     direction : ndarray or None
-        Shaped as ``primal``: where to the objective falls forever (NO_MINIMISER).
+        Along it the objective falls forever (NO_MINIMISER); shaped as ``primal``.
     """
 
     primal: Array

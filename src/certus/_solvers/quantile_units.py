@@ -119,7 +119,7 @@ def to_units(task: QuantileTask) -> ScaledProblem:
 
 
 def _within(task: QuantileTask, l1: Array) -> Array:
-    """The L1 levels, less the rounding of Xᵀ(sg)/Σs where that is no small part of one.
+    """The L1 levels, less the rounding of Xᵀ(sg)/Σs where that matters.
 
     A dual point that rounding puts outside the ball |Xᵀ(sg)|/Σs ≤ l1 must be scaled
     back, which costs a share rounding/l1 of the objective; one aimed as far inside

@@ -35,7 +35,7 @@ class Shift(NamedTuple):
         return out
 
     def near(self, W: Array) -> Array:
-        """As ``back``, in plain float64: for those who watch."""
+        """As ``back``, in plain float64: for callbacks."""
         out = W.copy()
         out[-1] -= self.mean @ W[:-1]
         return out
@@ -50,9 +50,9 @@ class Shift(NamedTuple):
 
 
 def far_shift(X: Any, ratio: float = FAR) -> Shift | None:
-    """X moved so that no column is ``ratio`` spreads from zero; None if none is.
+    """X moved so that no column is ``ratio`` spreads from zero; None: nothing to do.
 
-    The means are those of some rows, which is as good: any shift is right.
+    The means of some rows are good enough, because any shift is correct.
     """
     if sparse.issparse(X):
         return _sparse_shift(X, ratio)
@@ -88,7 +88,7 @@ def _columns_without_zeros(X: Any) -> Array:
 
 
 def exact_sum(first: float, a: Array, b: Array) -> float:
-    """``first`` + aᵀb, rounded once; beyond float64's range as it comes."""
+    """``first`` + aᵀb, rounded once; not so beyond float64's range."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = a * b
         on = np.flatnonzero(product)

@@ -98,7 +98,7 @@ class Smoothed:
                 u[inside] -= excess
 
     def _anchor(self, u: Array, inside: Array, slope: float) -> None:
-        """As ``_balance`` for a constant that is penalised, if ever so little."""
+        """As ``_balance`` for a constant that is penalised, however little."""
         rows = self.problem.rows
         share = rows.s * rows.X[:, -1] / rows.total
         room = float(share[inside].sum())
@@ -239,7 +239,7 @@ class _Multipliers:
         self.status: Status | None = None
 
     def run(self, w: Array, z: Array, delta: float, centre: Array) -> SmoothedSolution:
-        """Alternate until the gap is closed, stalls, or somebody stops it."""
+        """Alternate until the gap is closed, stalls, or a callback stops it."""
         model = Smoothed(self.problem, delta, centre)
         point = model.at(w, z)
         best, stalled = np.inf, 0

@@ -81,7 +81,9 @@ class _SVMDescent:
             start = int(end)
         stays = np.zeros(len(self.beta), dtype=np.bool_)
         stays[order[keep]] = True
-        self.active = np.flatnonzero(stays)  # in their order, sooner than by sorting
+        self.active = np.flatnonzero(
+            stays
+        )  # in their order, which is faster than sorting
         self.cut = worst if worst > 0 else np.inf
         return worst, float(self.sizes[order].sum())
 
@@ -114,7 +116,7 @@ class _SVMDescent:
             return np.where(self.share > 0, -self.beta / self.share, 0.0)
 
     def restore(self, z: Array) -> None:
-        """All rows take part again, but those that their scores z show at a corner."""
+        """All rows take part again, except those that scores z show at a corner."""
         box, b = self.problem.box, self.beta
         g = z - box.t + self.width * b
         up = np.where(b >= 0.0, g + box.epsilon, g - box.epsilon)

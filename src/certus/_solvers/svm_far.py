@@ -57,7 +57,10 @@ Move = Shift | Rotation
 
 
 def move_near(problem: SvmProblem) -> tuple[SvmProblem, Move] | None:
-    """The same problem on columns near zero, and how its points move; None: it is."""
+    """The same problem on columns near zero, and how its points move.
+
+    None if the columns are near zero already, or cannot be moved.
+    """
     rows = problem.rows
     if not rows.scale or (rows.sparse and not problem.free):
         return None

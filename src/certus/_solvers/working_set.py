@@ -38,7 +38,7 @@ class WorkingSet:
         self._side = GRAM_SIDE if most is None else min(most, GRAM_SIDE)
         self.members = np.empty(0, dtype=np.intp)  # in order of arrival
         self.inside = np.zeros(design.d, dtype=bool)
-        # Sparse columns are cheap to descend on; their Gram matrix comes if need be.
+        # Descent on sparse columns is cheap; their Gram matrix is formed when needed.
         self._gram: Array | None = None if design.sparse else np.empty((0, 0))
         self._half, self._halved = np.empty((0, 0), dtype=np.float32), 0
         self.columns: Any = None if design.sparse else np.empty((0, design.n))

@@ -56,7 +56,7 @@ def main(args: Sequence[str] | None = None) -> int:
         # The reader has left, as `head` does; no complaint at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except KeyboardInterrupt:  # before there is anybody to hear it
+    except KeyboardInterrupt:  # before the handler is in place
         sys.stderr.write("certus: interrupted; nothing was written.\n")
         return INTERRUPTED
 
@@ -108,7 +108,7 @@ def _noticing(pressed: list[int]) -> Iterator[None]:
 
     try:
         before = signal.signal(signal.SIGINT, handler)
-    except ValueError:  # not the main thread, which alone hears signals
+    except ValueError:  # only the main thread receives signals
         yield
         return
     try:
@@ -120,7 +120,7 @@ def _noticing(pressed: list[int]) -> Iterator[None]:
 def load_tables() -> None:
     """Import polars whole: its compiled part panics on a Ctrl-C while it loads.
 
-    One that comes meanwhile is heard afterwards.
+    A Ctrl-C that arrives meanwhile takes effect afterwards.
     """
     pressed: list[int] = []
     try:

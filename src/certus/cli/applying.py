@@ -174,7 +174,7 @@ def _read(model_path: Path, path: Path, step: Any) -> tuple[Any, Any]:
 
 
 def _columns(model: Any, frame: Any) -> tuple[Any, list[str]]:
-    """What the model is to see of the table, and what to remark about it."""
+    """The columns that the model uses, and remarks about the table."""
     remarks: list[str] = []
     target = getattr(model, "target_name_", None)
     if target is not None and target in frame.columns:

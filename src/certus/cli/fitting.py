@@ -160,7 +160,7 @@ def _places(
 
 
 def _write(result: FitOutcome, max_time: float | None, step: Any) -> FitOutcome:
-    """The model, then the report; Ctrl-C at the report leaves the model alone."""
+    """Write the model, then the report; Ctrl-C during the report keeps the model."""
     from certus import persist
     from certus.report import audit
 

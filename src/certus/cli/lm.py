@@ -65,7 +65,9 @@ def fit(
     sample: Annotated[
         int,
         typer.Option(
-            metavar="BYTES", min=0, help="Show so much of its writing as it learns."
+            metavar="BYTES",
+            min=0,
+            help="Show this many bytes of its writing as it learns.",
         ),
     ] = 0,
     checkpoint: Annotated[

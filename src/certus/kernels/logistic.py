@@ -180,7 +180,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         self.dual_coef_ = np.zeros((len(problems), len(s)))
         self.intercept_ = np.zeros(len(problems))
         self.n_iter_ = np.zeros(len(problems), dtype=np.int32)
-        # A copy: whoever changes X later does not change the model.
+        # A copy, so that later changes of X do not change the model.
         self.X_fit_ = X.copy() if hasattr(X, "copy") else X
         status = Status.SOLVED
 

@@ -21,7 +21,7 @@ from certus.kernels.rows import as_rows, multiply
 from certus.objectives import terms as t
 from certus.typing import Array, MatrixLike
 
-#: Rows up to which a matrix of unknown sign is looked into by ``fit``.
+#: Rows up to which ``fit`` examines a matrix whose sign is not known.
 LOOK = 2_000
 #: Cells up to which sparse rows are worked on as an array: eight megabytes.
 CELLS = 1 << 20

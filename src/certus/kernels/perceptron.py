@@ -22,7 +22,7 @@ from certus.kernels.rows import KernelRows
 from certus.objectives import terms as t
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
-#: Rows looked at between two glances at the clock.
+#: Rows visited between two looks at the clock.
 STRETCH = 4_096
 
 

@@ -32,9 +32,9 @@ from certus.neighbors.tree import build
 from certus.persist.encoding import TRANSIENT
 from certus.typing import Array, ArrayLike, MatrixLike
 
-#: Up to so many columns a tree beats products.
+#: Up to this many columns a tree is faster than products.
 TREE_COLUMNS = 8
-#: Fewer rows are compared sooner than a tree is built.
+#: With fewer rows, comparing all is faster than building a tree.
 TREE_ROWS = 200
 _ALGORITHMS = ("auto", "ball_tree", "kd_tree", "brute")
 #: The trees of fitted models, each with the rows it was built on.
@@ -162,7 +162,7 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         return resolve(self.effective_metric_, None, params, self.n_features_in_)[0]
 
     def _choose_algorithm(self, metric: NeighborMetric) -> str:
-        """``"kd_tree"`` where it applies and pays or is asked for, else "brute"."""
+        """``"kd_tree"`` if it applies and either pays or is asked for, else "brute"."""
         X = self._fit_X
         _check_algorithm(self.algorithm, metric, sparse.issparse(X))
         applies = metric.code is not None and metric.p >= 1 and metric.weights is None
@@ -174,7 +174,7 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         return "brute" if self.algorithm == "brute" else "kd_tree"
 
     def _tree(self) -> Any:
-        """The tree of the stored rows, built if there is none; None without one."""
+        """The tree of the stored rows, built at first use; None for brute force."""
         if self._fit_method != "kd_tree":
             return None
         rows, tree = _TREES.get(self, (None, None))
@@ -288,7 +288,7 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
             votes = 1.0 / distances
         met = np.isinf(votes)
         some = met.any(axis=1)
-        votes[some] = met[some]  # a query that equals a row listens to it alone
+        votes[some] = met[some]  # for a query that equals a row, only that row votes
         return votes
 
     def __sklearn_tags__(self) -> Any:
@@ -300,7 +300,7 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
 
 
 def _own_copy(X: Any) -> Any:
-    """Rows that later changes of the caller's array do not reach."""
+    """A copy of the rows, so that later changes of the caller's array do not matter."""
     X = X.copy()
     if sparse.issparse(X):
         X.sum_duplicates()
@@ -326,7 +326,7 @@ def _check_k(k: Any) -> None:
 
 
 def _check_algorithm(algorithm: str, metric: NeighborMetric, is_sparse: bool) -> None:
-    """Refuse a tree that cannot serve; say where brute force is used instead."""
+    """Refuse a tree that cannot be used; warn where brute force replaces it."""
     semi = metric.code is not None and metric.p < 1
     if algorithm in ("kd_tree", "ball_tree"):
         if is_sparse:

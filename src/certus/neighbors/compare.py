@@ -2,7 +2,7 @@
 
 The k smallest pairs (distance, row), so that equal distances go to the row that comes
 first. Costs n·d per query; given candidates, only theirs. This is the definition that
-the faster paths (``tree``, ``screening``) must reproduce, and do by ending here.
+the faster paths (``tree``, ``screening``) reproduce, because they end with this code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Neighbours in few dimensions: SciPy's k-d tree finds candidates.
 
-Rows and queries are first put in order of a coarse grid, so that what lies together is
+Rows and queries are first sorted by the cells of a coarse grid, so that near rows are
 stored together: the tree is built in half the time. It is asked for one neighbour more
 than needed. Where the distances found are clearly apart, so is their order; elsewhere
 rows are compared in their own order, and where the one too many is not clearly farther
@@ -25,7 +25,7 @@ from certus.typing import Array
 
 #: Queries handled together.
 SLAB = 1 << 15
-#: Fewer queries are answered sooner than a thread is started.
+#: Fewer queries are answered faster without starting a thread.
 FEW = 256
 #: Rows in a cell of the grid, on average.
 CELL = 16
@@ -134,7 +134,7 @@ def _balls(
         group = rows[full]
         out[0][group], out[1][group] = nearest(X, Q[group], k, metric, own[group])
     rest = np.flatnonzero(~full)
-    rest = rest[np.argsort(counts[rest], kind="stable")]  # lists of like length
+    rest = rest[np.argsort(counts[rest], kind="stable")]  # lists of similar length
     while len(rest):
         sizes = counts[rest] * np.arange(1, len(rest) + 1)
         few = max(1, int(np.searchsorted(sizes, ROOM)))

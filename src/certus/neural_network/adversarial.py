@@ -30,7 +30,7 @@ KNOWN = (1, 2, math.inf)
 
 
 class InputUnits(NamedTuple):
-    """Inputs of the module are (x − mean) / scale, x being rows as the user has them.
+    """Inputs of the module are (x − mean) / scale, x in the user's units.
 
     Both have the shape of an input, or one that broadcasts to it.
     """

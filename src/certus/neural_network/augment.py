@@ -49,7 +49,7 @@ def shift(
     n, _, height, width = x.shape
     places = []
     for side in (height, width):
-        # A side of one pixel has nowhere to go.
+        # A side of one pixel cannot be moved.
         far = min(side - 1, max(1, round(side / 12)) if pixels is None else pixels)
         by = torch.randint(-far, far + 1, (n, 1), generator=generator, device=x.device)
         place = torch.arange(side, device=x.device) - by
@@ -60,7 +60,7 @@ def shift(
 
 
 def rotate(x: Tensor, degrees: float = 10.0, generator: Any = None) -> Tensor:
-    """Turn each image about its middle by up to so many degrees either way.
+    """Turn each image about its middle, by up to ``degrees`` either way.
 
     Parameters
     ----------

@@ -273,8 +273,8 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
     together = min(n, max(2048 if large else 256, NUMBERS_TOGETHER // width))
     fine: list[bool] = []
 
-    # Threads that meet in Python between layers would wait for one another. Where φ is
-    # dear, though, NumPy's is vectorised and ours is not; and a product with a large
+    # Threads that meet in Python between layers would wait for one another. But where φ
+    # is expensive, NumPy's is vectorised and ours is not; and a product with a large
     # matrix is best left to the threads of BLAS.
     dense = not sparse.issparse(X)
     cheap = dense and not large and name in ("identity", "relu", "leaky_relu")
@@ -342,7 +342,7 @@ def _block(
 
 
 def _require_finite(X: Any, dtype: Any) -> None:
-    """Raise where X holds what is not finite, or is not in a narrower type."""
+    """Raise if X holds values that are not finite, or too large for a narrower type."""
     values = X.data if sparse.issparse(X) else X
     with np.errstate(over="ignore", invalid="ignore"):
         assert_all_finite(X, input_name="X")

@@ -20,7 +20,7 @@ from certus.typing import MatrixLike
 
 #: Rows that go through a network together in prediction.
 TOGETHER = 1024
-#: Elements of sequences that do.
+#: Elements of sequences that go through a network together.
 STEPS_TOGETHER = 1 << 14
 #: Batches whose rows are put in order of length together.
 SORTED = 16
@@ -35,11 +35,11 @@ class Batch(NamedTuple):
     inputs: tuple[Tensor, ...]  # what the module is called with
     y: Tensor
     s: Tensor | None  # weights
-    extra: Tensor | None = None  # what an objective of its own needs besides
+    extra: Tensor | None = None  # further data for objectives that need it
 
 
 def parts(numbers: Tensor, *columns: Tensor | None) -> tuple[Any, ...]:
-    """The rows of these numbers of each column; None of one there is not."""
+    """These rows of each column; None for a column that is None."""
     return tuple(None if column is None else column[numbers] for column in columns)
 
 
@@ -54,7 +54,7 @@ class NetworkInputs(Protocol):
 
 
 class DenseInputs:
-    """An array or tensor whose first axis are the rows."""
+    """An array or tensor; its first axis counts the rows."""
 
     def __init__(self, X: MatrixLike, dtype: torch.dtype, device: Any) -> None:
         self.X = as_tensor(X, dtype).to(device)
@@ -91,8 +91,8 @@ class BlockInputs:
         # A convolution makes more numbers of an image than it has.
         numbers = NUMBERS_TOGETHER if X.ndim < 3 else NUMBERS_TOGETHER // 2
         self.together = min(2048, max(256, numbers // width))
-        # Narrow rows are made ready for several blocks at once, and rows that need no
-        # change but a look for several blocks more.
+        # Narrow rows are made ready for several blocks at once, and rows that are only
+        # checked, not changed, for even more blocks.
         wanted = numbers * 8 if X.dtype == dtype else numbers
         self.span = self.together * max(1, wanted // width // self.together)
         self.begin = -1
@@ -201,7 +201,7 @@ class RaggedInputs:
         return padded.to(self.device), lengths.to(self.device)
 
     def blocks(self) -> list[Tensor]:
-        """Row numbers from the longest to the shortest, in parts of a like size."""
+        """Row numbers from the longest to the shortest, in parts of similar size."""
         order, parts = self.lengths.argsort(descending=True, stable=True), []
         while len(order):
             size = max(1, STEPS_TOGETHER // max(1, int(self.lengths[order[0]])))
@@ -211,7 +211,7 @@ class RaggedInputs:
 
 
 def as_tensor(X: MatrixLike, dtype: torch.dtype) -> Tensor:
-    """An array as a tensor of this dtype, or a sentence about NaN and infinity.
+    """An array as a tensor of this dtype; raises an error for NaN and infinity.
 
     Where nothing has to be converted the memory is the array's own.
     """
@@ -219,7 +219,7 @@ def as_tensor(X: MatrixLike, dtype: torch.dtype) -> Tensor:
         found = X.to(dtype)
     else:
         found = shared(X).to(dtype)
-    # A finite sum shows that every cell is; only if it is not are they looked at.
+    # A finite sum shows that every cell is finite; else each cell is checked.
     if not found.is_floating_point() or math.isfinite(found.sum().item()):
         return found
     if not bool(torch.isfinite(found).all()):

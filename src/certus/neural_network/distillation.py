@@ -54,7 +54,7 @@ class Distilled(WrappedClassifier):
         fitted first, on the same rows. Cloning forgets a fit, so in a search wrap a
         fitted teacher in ``sklearn.frozen.FrozenEstimator``.
     temperature : float, default=4.0
-        T; higher ones show more of what the teacher holds possible.
+        T; higher values show more of the classes that the teacher considers possible.
     mix : float, default=0.5
         Share of the teacher, from 0 to 1.
 

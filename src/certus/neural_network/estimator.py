@@ -115,7 +115,7 @@ class NeuralModel(Diagnosed, Estimator):
         return self.augment
 
     def _raw_function(self, shape: tuple[int, ...]) -> nn.Module | None:
-        """Scores of raw rows, all that is done to X inside; None if not of numbers."""
+        """Scores of raw rows, preprocessing included; None if X is not numeric."""
         return None
 
     def _objective(self, targets: Targets) -> Objective:
@@ -293,7 +293,7 @@ class NeuralModel(Diagnosed, Estimator):
         step.fetch, step.objective = fetch, self._objective(targets)
 
     def _plan(self, run: TrainingRun, steps: int) -> None:
-        """The schedule of the learning rate over a run of so many steps."""
+        """The schedule of the learning rate over a run of ``steps`` steps."""
         optimizer = run.step.optimizers["module"]
         schedule = make_schedule(self.schedule, optimizer, steps, self.warmup)
         run.schedules = [] if schedule is None else [schedule]
@@ -352,7 +352,8 @@ class NeuralModel(Diagnosed, Estimator):
 
     def _finish(self, run: TrainingRun) -> None:
         step: Any = run.step
-        step.fetch = run.best = None  # the data is the user's; what was best is back
+        # The data belongs to the user, and the best weights are restored already.
+        step.fetch = run.best = None
         self.module_ = run.final().eval()
         self._run = run
         self.n_iter_ = max(1, run.epoch)

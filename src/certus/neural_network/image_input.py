@@ -36,7 +36,7 @@ PIXELS_TOGETHER = 1 << 18
 #: Sides from which residual and dense networks begin with a larger stride.
 LARGE = 96
 
-#: Kinds of pixels that are not mixed up.
+#: Kinds of pixels that must not be mixed.
 _SAID = {"bytes": "from 0 to 255", "shares": "from 0 to 1"}
 
 Sizes = tuple[int, int, int]  # channels, height, width
@@ -180,7 +180,7 @@ class ImageInput(NeuralModel):
             )
 
     def _learn_scale(self, X: MatrixLike, sample_weight: ArrayLike | None) -> None:
-        """Mean and deviation of each channel; a whole weight counts as so many rows."""
+        """Mean and deviation of each channel; a whole weight repeats a row."""
         images = self._read_X(X, reset=True)
         s = row_weights(sample_weight, len(images))
         self.mean_, self.scale_ = channel_scale(images, s)

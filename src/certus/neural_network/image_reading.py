@@ -244,7 +244,7 @@ def layout_of(shape: tuple[int, ...], image_shape: Any, channels: Any) -> Layout
 
 def _told(pixels: int, image_shape: Any, channels: Any) -> Layout:
     if len(image_shape) == 3:
-        # Told apart as images are, since the order of a row is that of its array.
+        # As for images, because a row has the order of its array.
         layout = layout_of(tuple(image_shape), None, channels)
     else:
         layout = Layout(tuple(image_shape), False)

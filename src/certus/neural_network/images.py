@@ -42,7 +42,7 @@ class ConvNetClassifier(ImageClassifier):
     X holds images as (n, height, width), with channels last or first as a fourth axis,
     or flattened as (n, pixels); or names a folder with one subfolder for each class.
     Channels are centred and divided by their deviation over the training images, so
-    that any scale of pixels will do. Images are computed in float32.
+    that pixels may have any scale. Images are computed in float32.
 
     The default network, :class:`certus.neural_network.modules.ConvNet`, ends its
     training where the cosine schedule does. Learning rate, batch size and number of
@@ -68,8 +68,8 @@ class ConvNetClassifier(ImageClassifier):
         The network to train, or a function that makes it. "auto" is ``ConvNet`` of
         :mod:`certus.neural_network.modules`; "lenet", "alexnet", "resnet" and
         "densenet" are of that package, too; a module is copied and trained from its
-        present weights; ``module(image_shape, n_outputs)``, told channels, height and
-        width, makes one.
+        present weights; ``module(image_shape, n_outputs)``, with the channels, height
+        and width of an image, makes one.
     image_shape : (int, int) or (int, int, int), default=None
         Of rows that are flattened: height and width, and channels where there are
         several. Without it rows whose length is a square number of at least 16 are

@@ -128,7 +128,7 @@ def _epochs(
             at = min(run.steps - steps + 1, -(-n // batch))
             before = model.loss_curve_[-1] if model.loss_curve_ else math.nan
             model._diverged = (model.n_iter_ + 1, at, before)
-            # Weights that fail at once were no good ones.
+            # Weights whose first loss is not finite are not worth keeping.
             run.theta[:] = kept.good if at > 1 else kept.earlier
             return Status.DIVERGED
         if done < n:

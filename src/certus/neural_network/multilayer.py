@@ -73,7 +73,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
     coefs_: list[np.ndarray]
     intercepts_: list[np.ndarray]
     loss_curve_: list[float]
-    #: None where rows are held out, or where they are not.
+    #: The first is None where rows are held out, the other two where none are.
     best_loss_: Any
     validation_scores_: Any
     best_validation_score_: Any
@@ -154,7 +154,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
                 "epoch on all rows it gets. Use fit."
             )
         fresh = not hasattr(self, "n_layers_")
-        # It spoke of other weights; certus.certify makes one for these.
+        # It is about other weights; certus.certify makes one for these.
         self.__dict__.pop("certificate_", None)
         forget_calibration(self)
         if self._on_torch():
@@ -332,14 +332,14 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         return outputs(self.coefs_, self.intercepts_, X, self.activation)
 
     def _scored(self, X: MatrixLike) -> np.ndarray:
-        """The scores of rows that somebody asks about."""
+        """The scores of rows to predict."""
         check_is_fitted(self)
         X = validate_data(
             self,
             X,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_all_finite=False,  # the first layer finds them for nothing
+            ensure_all_finite=False,  # the first layer finds them at no cost
             reset=False,
         )
         found = self._scores(X)

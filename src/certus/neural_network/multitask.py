@@ -146,7 +146,7 @@ class Tasks(NeuralModel):
         Returns
         -------
         ndarray of shape (n_samples, n_tasks)
-            Numbers; objects, where some task has labels that are none.
+            Numbers; objects, where the labels of some task are not numbers.
         """
         found = self._decide(self._outputs(X))
         columns = [

@@ -62,7 +62,7 @@ class NetworkLoss:
         self.point = self._vector(self.trained)
         self.objective, self.words = objective, ""
         if isinstance(objective, Hardened):
-            # What depends on a search is fixed: a function of θ is to be checked.
+            # What a search found is held fixed, so that this is a function of θ.
             self.plain, self.words = objective.objective, objective.words
             with self._at(self.point):
                 self.objective = objective.held(self.module, self.batch)

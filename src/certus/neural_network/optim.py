@@ -1,8 +1,8 @@
 """Optimisers and schedules by name, and the weight decay that spares biases.
 
 torch's own optimisers, and what it lacks: the sign of the gradient, gradients of less
-variance, weights within a ball. A schedule is a factor of the learning rate, told the
-share of the run that is over.
+variance, weights within a ball. A schedule is a factor of the learning rate, a
+function of the share of the run that is over.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class RobustOptions(TypedDict, total=False):
         on the worst rows found within it. Rows that are held out are judged as they
         are.
     adversarial_steps : int
-        Steps of the attacker, each as dear as one of training.
+        Steps of the attacker. Each costs as much as a step of training.
     alpha_operator_norm : float
         λ of the penalty ½ λ σ(J)², J the derivative of the scores by a row in the
         units of X, σ its largest singular value; by the power method.

@@ -89,9 +89,9 @@ class TrainingRun:
     history: dict[str, list[float]] = field(default_factory=dict)
     #: Of the first batch, before the first step.
     first_loss: float | None = None
-    #: Where it was last no higher; what a run that comes apart goes back to.
+    #: The last weights whose loss was no higher; a run that diverges goes back to them.
     sane: WeightsCopy | None = None
-    #: At most so many, where fewer are faster; see :func:`threads_for`.
+    #: The most threads to use, if fewer are faster; see :func:`threads_for`.
     threads: int | None = None
     diverged: Divergence | None = None
 

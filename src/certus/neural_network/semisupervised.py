@@ -188,7 +188,7 @@ def _softmax(z: Tensor) -> Tensor:
 
 
 def _filled(y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Targets in which some class stands for none, and which ones are known."""
+    """Targets with some class in place of a missing one, and which ones are known."""
     y = np.asarray(y)
     if y.ndim != 1:
         raise ValueError(

@@ -44,7 +44,7 @@ def state_of(run: TrainingRun) -> dict[str, Any]:
 
 
 def restore(run: TrainingRun, state: Any) -> None:
-    """Put a run into a state; raises ValueError if it is none that this run writes."""
+    """Put a run into a state; raises ValueError unless it fits this run."""
     _require_alike(run, state)
     run.put_back({name: _tensors(part) for name, part in state["modules"].items()})
     for name, optimizer in run.step.optimizers.items():
@@ -125,7 +125,7 @@ def _after_a_step(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     for group in tried.param_groups:
         for p in group["params"]:
             p.grad = torch.zeros_like(p)
-    with suppress(RuntimeError, TypeError, ValueError):  # some want to be told more
+    with suppress(RuntimeError, TypeError, ValueError):  # some need further arguments
         tried.step()
     return tried
 

@@ -132,7 +132,7 @@ def ended(numbers: list[Array]) -> Tensor:
     longest = max(map(len, numbers), default=0)
     table = torch.full((len(numbers), longest + 1), NOTHING)
     for i, codes in enumerate(numbers):
-        # An unknown token is an end, for want of its own number; who asks knows.
+        # An unknown token has no number and becomes an end; callers know which.
         table[i, : len(codes)] = torch.as_tensor(codes).clamp(min=END)
         table[i, len(codes)] = END
     return table

@@ -1,8 +1,8 @@
 """Training a network: one loop over batches of row numbers.
 
 A step moves the weights on one batch and returns its losses as tensors; they are read
-once an epoch. A run that comes apart is put back to where its loss was last no higher
-than at the start.
+once an epoch. A run that diverges is put back to where its loss was last no higher than
+at the start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from certus.neural_network.run import (
 
 #: Gives the row numbers of each batch of an epoch.
 Batches = Callable[[np.random.Generator], Iterable[Any]]
-#: Seconds between looks at the losses for a run that has come apart.
+#: Seconds between checks of the losses for a run that has diverged.
 LOOK = 5.0
 
 
@@ -167,7 +167,7 @@ def _step_back(run: TrainingRun, to: WeightsCopy, losses: dict[str, float]) -> N
     """Undo part of an epoch, which does not count, unless there is nothing else."""
     if run.diverged is not None:
         for optimizer in run.step.optimizers.values():
-            optimizer.state.clear()  # its means of gradients came apart as well
+            optimizer.state.clear()  # its means of gradients diverged as well
     if run.epoch or run.diverged is not None:
         run.put_back(to.weights)
         run.kept = to.epoch

@@ -23,7 +23,7 @@ def coinciding(X: Any, y: Array, intercept: bool) -> Array | None:
     if n > PROGRAMME_ROWS:
         return None
     X = X.astype(np.float64)
-    # Measured from a row, an offset lends no size to small sums.
+    # Measured from a row, an offset does not make small sums look large.
     S = sparse.csr_array(X - X[0] if intercept and not sparse.issparse(X) else X)
     sizes = abs(S).max(axis=0).toarray().ravel()
     S = S @ sparse.diags_array(1 / np.where(sizes > 0, sizes, 1.0))

@@ -1,6 +1,6 @@
 """Activations: the nonlinear functions between the linear layers of a network.
 
-Without it layers multiply to one matrix. torch has most of these units; the absolute
+Without them, layers multiply to one matrix. torch has most of these units; the absolute
 value, the threshold and maxout, the largest of several linear maps, are written here.
 """
 
@@ -108,7 +108,7 @@ def activation(name: str, *, pieces: int = 2) -> nn.Module:
         or z/100 where z < 0), "elu" (z, or eᶻ − 1 where z < 0), "softplus" log(1 + eᶻ),
         "absolute" ∣z∣, "maxout" (the largest of some units) or "heaviside".
     pieces : int, default=2
-        Units that share a maxout; no matter to the others.
+        Units that share a maxout; other activations ignore it.
 
     Returns
     -------

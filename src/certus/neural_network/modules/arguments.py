@@ -14,14 +14,14 @@ def require_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def require_count(name: str, value: Any) -> int:
-    """``value`` as an int, or a sentence unless it is a whole number above 0."""
+    """``value`` as an int; raises an error unless it is a whole number above 0."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number above 0, got {value!r}.")
     return int(value)
 
 
 def require_counts(name: str, values: Any) -> tuple[int, ...]:
-    """``values`` as ints, or a sentence unless there are some, all of them above 0."""
+    """``values`` as ints; raises an error unless there are some, all above 0."""
     if not isinstance(values, tuple | list) or not values:
         raise ValueError(f"{name} must be a list of whole numbers, got {values!r}.")
     return tuple(require_count(f"each of {name}", value) for value in values)

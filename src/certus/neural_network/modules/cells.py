@@ -218,7 +218,7 @@ def unroll(cell: Cell, x: Tensor, start: Values | None = None) -> Values:
 
 
 def backpropagate_through_time(cell: ElmanCell, x: Tensor, slopes: Tensor) -> Values:
-    """Gradients of a loss R of the states of an Elman cell, by the notes' recursion.
+    """Gradients of a loss R of the states of an Elman cell, by backward recursion.
 
     From the last step to the first, δᵗ = (∂R/∂hᵗ + Wᵀδᵗ⁺¹) ∗ σ̇ᵗ; then
     ∂R/∂W = Σₜ δᵗ hᵗ⁻¹ᵀ, ∂R/∂U = Σₜ δᵗ xᵗᵀ, ∂R/∂b = Σₜ δᵗ and ∂R/∂xᵗ = Uᵀδᵗ.

@@ -305,7 +305,7 @@ def he_(net: nn.Module) -> None:
 
 
 def _sides(image_shape: Any) -> tuple[int, int]:
-    """Height and width, or a sentence."""
+    """Height and width; raises an error otherwise."""
     try:
         height, width = image_shape
     except (TypeError, ValueError):

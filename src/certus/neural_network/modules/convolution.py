@@ -6,7 +6,7 @@ A layer with kernel k, stride s and padding p turns i pixels into
 
 and one of its outputs depends on r_in = s·r_out + (k − s) neighbouring inputs for r_out
 neighbouring outputs. A convolution is linear: its matrix has the same number along each
-diagonal (Toeplitz), and is circulant only if the image goes round. Needs no torch.
+diagonal (Toeplitz), and is circulant only if the image is periodic. Needs no torch.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def toeplitz_matrix(h: Any, n: int, mode: str = "full") -> Array:
     n : int
         Length of x.
     mode : {"full", "valid", "periodic"}, default="full"
-        All n + k − 1 overlaps, the n − k + 1 complete ones, or n with x going round,
+        All n + k − 1 overlaps, the n − k + 1 complete ones, or n with periodic x,
         which makes the matrix circulant.
 
     Returns
@@ -207,7 +207,7 @@ def convolution_matrix(
     stride : int, default=1
         Pixels from one window to the next.
     padding : int or {"valid", "same", "full", "periodic"}, default=0
-        Zeros added around x; or x going round at its ends.
+        Zeros added around x; or periodic x.
     flip : bool, default=False
         Networks slide the kernel as it is (cross-correlation); True turns it by half a
         turn, as a convolution does.

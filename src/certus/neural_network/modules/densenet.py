@@ -1,7 +1,8 @@
 """Dense networks: each layer sees the maps of all earlier ones of its block.
 
 A block of L layers of growth g turns c maps into c + L·g; a transition halves their
-number and their sides. Any image will do: the last maps are averaged over all pixels.
+number and their sides. Images may have any size, since the last maps are
+averaged over all pixels.
 """
 
 from __future__ import annotations

@@ -218,8 +218,8 @@ def initialize(layer: nn.Linear, kind: str = "he", copies: int = 1) -> nn.Linear
         Changed in place.
     kind : {"he", "glorot"}, default="he"
         Normal of variance 2/fan-in, which keeps the mean square of what passes through
-        ReLU layers; or uniform of variance 2/(fan-in + fan-out), which does so forth
-        and back where the activation is near the identity.
+        ReLU layers; or uniform of variance 2/(fan-in + fan-out), which does so in
+        both directions where the activation is near the identity.
     copies : int, default=1
         Outputs that share one unit, as in maxout; they count once in the fan-out.
 

@@ -1,7 +1,7 @@
 """Residual networks: each block adds to its input, h ← h + R(h).
 
 A block that learns nothing passes its input on, so that depth cannot hurt as it does in
-a plain network. Any image will do: the last maps are averaged over all pixels.
+a plain network. Images may have any size: the last maps are averaged over all pixels.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class EncoderDecoder(nn.Module):
         In training, the probability that it receives the true one (teacher forcing)
         and not one drawn from its own distribution.
     forcing_decay : float, default=0.0
-        Scheduled sampling: above 0, the probability falls from 1 to ``forcing`` by so
+        Scheduled sampling: above 0, the probability falls from 1 to ``forcing`` by this
         much with each training batch.
     dropout : float, default=0.0
         Share of embeddings and states that training leaves out.
@@ -296,8 +296,8 @@ class EncoderDecoder(nn.Module):
         Parameters
         ----------
         *inputs : Tensor
-            What the encoder takes: padded sources (batch, time) and their lengths; at
-            last targets (batch, steps), with END after the last token and −1 beyond it.
+            What the encoder takes: padded sources (batch, time) and their lengths; then
+            targets (batch, steps), with END after the last token and −1 beyond it.
         """
         *sources, target = inputs
         encoded = self.encode(*sources)
@@ -360,7 +360,7 @@ class EncoderDecoder(nn.Module):
         spread = EncodedSources(*(part.repeat_interleave(k, dim=0) for part in encoded))
         state = self.decoder.start(spread)
         device = encoded.summary.device
-        # (batch, width): all but one of the equal beginnings are out of the race.
+        # (batch, width): of the equal beginnings only the first competes.
         total = spread.summary.new_full((n, k), -torch.inf)
         total[:, 0] = 0.0
         over = torch.zeros((n, k), dtype=torch.bool, device=device)

@@ -281,7 +281,7 @@ def grid_positions(grid: Sides, width: int) -> Tensor:
 
 
 def _eighth(side: int) -> int:
-    """Of a side, at least 2 pixels where there are as many."""
+    """An eighth of a side, at least 2 pixels if the side has them."""
     return min(side, max(2, math.ceil(side / 8)))
 
 
