@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import encoders
 from benchmarks.report import describe_machine
 from benchmarks.run import machine, matches
 
@@ -340,6 +341,27 @@ TASKS: tuple[Task, ...] = (
         0.65,
         note="the commonest library is right for two in five; logistic regression on "
         "tf-idf of words and pairs reaches 0.71",
+    ),
+    Task(
+        "texts, the same task, SentenceEncoder and SVC beyond tf-idf",
+        encoders.libraries,
+        0.0,
+        note="difference to logistic regression on tf-idf of words and pairs; the "
+        "encoder also reads the rest of the docstrings, without labels",
+    ),
+    Task(
+        "docstrings of unseen modules, sentences that follow, SentenceEncoder",
+        encoders.followers,
+        0.5,
+        note="share told from a random sentence, lower end of a 95 % interval",
+    ),
+    Task(
+        "docstrings of unseen modules, hidden bytes, MaskedLanguageModel",
+        encoders.gaps,
+        0.0,
+        "≤",
+        "nats more than a LanguageModel needs, which sees the left side only; upper "
+        "end of a 95 % interval",
     ),
     Task(
         "5,000 digits in [0, 1], MLP with lipschitz=4, proved at l2 0.3",

@@ -13,6 +13,7 @@ _WHERE = {
     "AbsoluteValue": "activations",
     "AlexNet": "cnn",
     "Attention": "attention",
+    "CharacterReader": "character_reader",
     "ConvNet": "cnn",
     "DenseBlock": "densenet",
     "DenseNet": "densenet",

@@ -2,6 +2,7 @@
 from certus.neural_network.modules.activations import AbsoluteValue as AbsoluteValue
 from certus.neural_network.modules.cnn import AlexNet as AlexNet
 from certus.neural_network.modules.attention import Attention as Attention
+from certus.neural_network.modules.character_reader import CharacterReader as CharacterReader
 from certus.neural_network.modules.cnn import ConvNet as ConvNet
 from certus.neural_network.modules.densenet import DenseBlock as DenseBlock
 from certus.neural_network.modules.densenet import DenseNet as DenseNet
