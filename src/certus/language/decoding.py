@@ -89,6 +89,14 @@ class CompiledDecoder:
         K = np.zeros((sequences, layers, net.heads, d, net.context), np.float32)
         return K, np.zeros((sequences, layers, net.heads, net.context, d), np.float32)
 
+    #: Rounds of proposals of such a network, for another one.
+    speculate = staticmethod(speculate_some)
+
+    def started(self) -> tuple[Any, ...]:
+        """What a compiled loop over one sequence needs, before its first token."""
+        state = (np.zeros(1, np.int64), np.zeros(1, np.int64))
+        return self.net, self.stride, self.caches(1), state
+
     def logits(self, ids: Array) -> Array:
         """Scores of what follows each token, (n, n_tokens), each in its own window.
 
@@ -175,10 +183,18 @@ def sample(
         Seed or generator of all random numbers.
     """
     numbers = generator_of(random_state).random((len(prompts), max_tokens))
+    return sample_from(decoder, prompts, rule, numbers)
+
+
+def sample_from(
+    decoder: CompiledDecoder, prompts: Sequence[Array], rule: Rule, numbers: Array
+) -> list[Drawn]:
+    """As :func:`sample`, with given uniform numbers, (prompts, most tokens)."""
     drawn: list[Drawn] = []
+    most = numbers.shape[1]
     for first in range(0, len(prompts), ROWS):
         part = slice(first, first + ROWS)
-        drawn += _sample_block(decoder, prompts[part], max_tokens, rule, numbers[part])
+        drawn += _sample_block(decoder, prompts[part], most, rule, numbers[part])
     return drawn
 
 
@@ -222,7 +238,7 @@ def _steps(decoder: CompiledDecoder) -> int:
 
 def sample_with_draft(
     decoder: CompiledDecoder,
-    draft: CompiledDecoder,
+    draft: Any,
     prompt: Array,
     max_tokens: int,
     rule: Rule,
@@ -233,8 +249,10 @@ def sample_with_draft(
 
     Parameters
     ----------
-    decoder, draft : CompiledDecoder
-        The network whose law the text has, and the smaller one that proposes.
+    decoder : CompiledDecoder
+        The network whose law the text has.
+    draft : CompiledDecoder or CountedDraft
+        The smaller one that proposes.
     prompt : int array
         Tokens of the prompt.
     max_tokens : int
@@ -263,17 +281,14 @@ def sample_with_draft(
     )
     uniforms, log_probs = np.zeros(most), np.zeros(most)
     source, count = np.zeros(most, np.int64), 0
-    networks: list[Any] = []
-    for one in (decoder, draft):
-        state = (np.zeros(1, np.int64), np.zeros(1, np.int64))
-        networks += [one.net, one.stride, one.caches(1), state]
-    before = -1
+    told, before = (uniforms, log_probs, source), -1
+    target, proposing = decoder.started(), draft.started()
     while lengths[0] != before:
         before = int(lengths[0])
-        count = speculate_some(
-            *networks, ids, lengths, n, most, decoder.end, draft_tokens, tuple(rule),
-            numbers, uniforms, log_probs, source, (*tried[:2], *tried[4:]), tried[2:4],
-            count, _steps(decoder),
+        count = draft.speculate(
+            target, proposing, ids, lengths, n, most, decoder.end, draft_tokens,
+            tuple(rule), numbers, told, (*tried[:2], *tried[4:]), tried[2:4], count,
+            _steps(decoder),
         )  # fmt: skip
     made = int(lengths[0]) - n
     found = ids[0, 1 : n + made].copy()

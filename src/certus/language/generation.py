@@ -41,7 +41,7 @@ class DraftRecord(Result):
     accepted : bool array of shape (n_tried,)
         Whether it was accepted.
     config, weights : dict
-        The draft's network.
+        The draft: its network, or the runs of tokens of an n-gram model.
 
     Examples
     --------

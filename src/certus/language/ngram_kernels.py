@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from certus._core.cache import kernel
+from certus._core.cache import exact_kernel, kernel
 
 _ODD, _TURN = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
@@ -100,7 +100,7 @@ def _child(first: Any, token: Any, node: int, w: int) -> int:
     return low if low < first[node + 1] and token[low] == w else -1
 
 
-@kernel
+@exact_kernel
 def walk(
     ids: Any,
     end: int,
@@ -143,7 +143,7 @@ def walk(
     return context
 
 
-@kernel
+@exact_kernel
 def next_law(
     node: int, first: Any, token: Any, suffix: Any, share: Any, backoff: Any,
     contexts: Any, p: Any,

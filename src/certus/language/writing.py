@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from certus.language import coding
 from certus.language.base import end_of, read_documents
 from certus.language.beam import beam_search
+from certus.language.counted_drafts import CountedDraft
 from certus.language.decoding import (
     CompiledDecoder,
     Drawn,
@@ -22,6 +23,7 @@ from certus.language.decoding import (
     sample_with_draft,
 )
 from certus.language.generation import DraftRecord, Generation
+from certus.language.ngram import NGramModel
 from certus.language.pieces import as_bytes
 from certus.language.tokenizers import ByteTokenizer
 from certus.typing import Array, RandomState
@@ -66,7 +68,7 @@ class Writer:
         top_k: int | None = None,
         top_p: float = 1.0,
         beam: int | None = None,
-        draft: Writer | None = None,
+        draft: Writer | NGramModel | None = None,
         draft_tokens: int = 4,
         random_state: RandomState = None,
     ) -> Generation:
@@ -93,7 +95,7 @@ class Writer:
         beam : int, optional
             Search for the most probable text instead of drawing one, keeping so many
             candidates.
-        draft : LanguageModel, optional
+        draft : LanguageModel or NGramModel, optional
             A smaller model with the same tokens, which proposes. The text still has
             this model's law, and with ``temperature=0`` the very same tokens.
         draft_tokens : int, default=4
@@ -232,10 +234,11 @@ class Writer:
         check_is_fitted(self)
         return np.asarray(self.tokenizer_.encode(as_bytes(prompt)), np.int64)
 
-    def _draft(self, draft: Any) -> CompiledDecoder:
-        if not isinstance(draft, Writer):
+    def _draft(self, draft: Any) -> CompiledDecoder | CountedDraft:
+        if not isinstance(draft, Writer | NGramModel):
             raise TypeError(
-                f"draft must be a fitted LanguageModel, got {type(draft).__name__}."
+                "draft must be a fitted LanguageModel or NGramModel, got "
+                f"{type(draft).__name__}."
             )
         check_is_fitted(draft)
         ours, theirs = self.tokenizer_, draft.tokenizer_
@@ -244,7 +247,7 @@ class Writer:
                 "draft must have the same tokens as the model. Fit it with "
                 "tokenizer=model.tokenizer_."
             )
-        return draft.decoder()
+        return CountedDraft(draft) if isinstance(draft, NGramModel) else draft.decoder()
 
     def _told(
         self,
@@ -253,7 +256,7 @@ class Writer:
         drawn: Drawn,
         rule: Rule,
         beam: int | None = None,
-        drafted: tuple[CompiledDecoder, Tried] | None = None,
+        drafted: tuple[CompiledDecoder | CountedDraft, Tried] | None = None,
     ) -> Generation:
         record = None
         if drafted is not None:
