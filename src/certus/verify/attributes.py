@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
-from certus.typing import Array
+from certus.typing import Array, Column, MatrixLike, Model
 from certus.verify import deciding as bd
 from certus.verify import stating
 from certus.verify.data import fitted, marks_of, row_weights
@@ -30,7 +30,7 @@ DEPENDENT = 1e-10
 LEFT = "max |Cov(x̃ⱼ, a) − (1 − amount)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
 
 
-def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
+def attribute_of(model: Model, sensitive: Column, X: Any) -> Array | None:
     """The attribute of each row, one column for each; None if it was not passed."""
     named = getattr(model, "sensitive_columns", None)
     X = X if hasattr(X, "shape") else np.asarray(X, dtype=object)
@@ -47,7 +47,7 @@ def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
     return found.reshape(n, -1)
 
 
-def _column(X: Any, name: Any) -> Array:
+def _column(X: Any, name: str | int) -> Array:
     """A column of X by its name or its place."""
     d = X.shape[1]
     names = list(getattr(X, "columns", range(d)))
@@ -60,7 +60,7 @@ def _column(X: Any, name: Any) -> Array:
     return np.asarray(column, dtype=object)
 
 
-def numbers_of(X: Any, sample_weight: Any) -> tuple[Array, Array]:
+def numbers_of(X: MatrixLike, sample_weight: Column) -> tuple[Array, Array]:
     """The rows in float64, and each row's share of the weight."""
     Z = np.asarray(reading.as_matrix(X), dtype=np.float64)
     reading.refuse_holes(Z)
@@ -83,7 +83,7 @@ def codes_of(columns: Array) -> tuple[list[Any], Array]:
     return list(seen), np.array([seen[row] for row in rows], dtype=np.int64)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     try:
         return value if value is not None and bool(value == value) else None
     except TypeError:
@@ -165,7 +165,7 @@ class Statement(NamedTuple):
     amount: float
 
 
-def _decorrelation(model: Any) -> Statement:
+def _decorrelation(model: Model) -> Statement:
     if not stating.is_number(model.amount, most=1):
         raise stating.Refusal(f"amount={model.amount!r:.40} is not between 0 and 1")
     return Statement(float(model.amount))
@@ -174,7 +174,7 @@ def _decorrelation(model: Any) -> Statement:
 READERS: dict[str, stating.Reader] = {"Decorrelation": _decorrelation}
 
 
-def check(model: Any, stated: Statement, given: Given) -> Checked:
+def check(model: Model, stated: Statement, given: Given) -> Checked:
     """The correlations with an attribute that a linear map of the columns leaves."""
     _, X, _, sample_weight, _, sensitive = given
     marks = marks_of(X, None, sample_weight)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv
@@ -20,7 +19,7 @@ from scipy.special import betaincinv
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import ConformalWitness
 from certus.fingerprints import in_each_way, same_rows
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, Model
 from certus.verify.deciding import refused, status_of
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked
@@ -43,7 +42,7 @@ _EXCHANGEABLE = (
 )
 
 
-def score_of(model: Any) -> str:
+def score_of(model: Model) -> str:
     """Which score a model has, by the methods that it has."""
     if not hasattr(model, "classes_"):
         return "residual"
@@ -52,7 +51,7 @@ def score_of(model: Any) -> str:
     return "margin" if hasattr(model, "decision_function") else "label"
 
 
-def own_scores(model: Any, X: Any, y: Any) -> Array:
+def own_scores(model: Model, X: MatrixLike, y: ArrayLike) -> Array:
     """The score of each row with its own y, ascending; inf where it is NaN."""
     kind = score_of(model)
     with np.errstate(invalid="ignore"):  # inf − inf
@@ -65,7 +64,7 @@ def own_scores(model: Any, X: Any, y: Any) -> Array:
     return np.sort(np.where(np.isnan(found), np.inf, found))
 
 
-def _by_label(model: Any, X: Any, kind: str, own: Array, classes: Array) -> Array:
+def _by_label(model: Model, X: object, kind: str, own: Array, classes: Array) -> Array:
     rows, k = np.arange(len(own)), len(classes)
     if kind == "label":
         return np.asarray(model.predict(X) != classes[own], dtype=np.float64)
@@ -82,7 +81,7 @@ def _by_label(model: Any, X: Any, kind: str, own: Array, classes: Array) -> Arra
 
 
 def check_conformal(
-    model: Any, witness: ConformalWitness, X: Any, y: Any, level: str
+    model: Model, witness: ConformalWitness, X: MatrixLike, y: ArrayLike, level: str
 ) -> Checked:
     """State the coverage of the scores in ``witness``; at full level, recompute them.
 
@@ -102,7 +101,7 @@ def check_conformal(
     return claims, status_of(claims[0]), marks
 
 
-def seen_in_fit(model: Any, X: Any, y: Any) -> bool:
+def seen_in_fit(model: Model, X: MatrixLike, y: ArrayLike) -> bool:
     """Whether these are the rows of the fit, in that order or another.
 
     Numeric targets must agree too: an experiment may repeat the same X. Fits encode

@@ -8,7 +8,7 @@ multiplied in runs of 256, so that γ = γ_{depth(n) + d + 4} for any product wi
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class Spread(NamedTuple):
         return self._replace(matrix=matrix, diagonal=diagonal, share=share)
 
 
-def covariance_about(X: Any, point: Array) -> tuple[Spread, Array]:
+def covariance_about(X: Array, point: Array) -> tuple[Spread, Array]:
     """Σ(x − p)(x − p)ᵀ/n and mean of x − p, in one pass over the rows."""
     n, d = X.shape
     share = gamma(depth(n) + d + 4)

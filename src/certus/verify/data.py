@@ -12,20 +12,20 @@ import numpy as np
 from scipy import sparse
 
 from certus import fingerprints
-from certus.typing import Array
+from certus.typing import Array, Column, Matrix, Model, Shape
 from certus.verify.kernel import reading
 
 _BLOCK = 1 << 18  # elements handled at a time, so that they stay in cache
 
 
-def dot(X: Any, w: Array) -> Array:
+def dot(X: Matrix, w: Array) -> Array:
     """X @ w in float64."""
     if sparse.issparse(X) or X.dtype == np.float64:
         return np.asarray(X @ w, dtype=np.float64)
     return np.concatenate([X[rows].astype(np.float64) @ w for rows in _blocks(X)])
 
 
-def t_dot(X: Any, u: Array) -> Array:
+def t_dot(X: Matrix, u: Array) -> Array:
     """Xᵀ @ u in float64."""
     if sparse.issparse(X) or X.dtype == np.float64:
         return np.asarray(X.T @ u, dtype=np.float64)
@@ -33,23 +33,25 @@ def t_dot(X: Any, u: Array) -> Array:
     return np.asarray(sum(parts))
 
 
-def _blocks(X: Array) -> list[slice]:
+def _blocks(X: Matrix) -> list[slice]:
     step = max(1, _BLOCK // max(1, X.shape[1]))
-    return [slice(i, i + step) for i in range(0, max(1, len(X)), step)]
+    return [slice(i, i + step) for i in range(0, max(1, X.shape[0]), step)]
 
 
-def dense(X: Any) -> Array:
+def dense(X: Matrix) -> Array:
     """Rows as a dense array; used for a few rows of a sparse matrix at a time."""
-    return np.asarray(X.toarray() if sparse.issparse(X) else X)
+    return np.asarray(X if isinstance(X, np.ndarray) else X.toarray())
 
 
-def size_of(X: Any) -> float:
+def size_of(X: Matrix) -> float:
     """The largest entry, in size."""
-    values = X.data if sparse.issparse(X) else X
+    values = X if isinstance(X, np.ndarray) else X.data
     return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
-def fitted(model: Any, name: str, shape: Any = None, *, finite: bool = False) -> Array:
+def fitted(
+    model: Model, name: str, shape: Shape = None, *, finite: bool = False
+) -> Array:
     """Numbers that a fit has stored, of a given shape; None stands for any length."""
     try:
         found, wrong = reading.plain(getattr(model, name)), ""
@@ -67,14 +69,14 @@ def fitted(model: Any, name: str, shape: Any = None, *, finite: bool = False) ->
     return found
 
 
-def named(what: str, which: Any) -> str:
+def named(what: str, which: Array | list[int]) -> str:
     """Name some columns or rows: "columns 0, 4"; the first five of many."""
     shown = ", ".join(str(int(i)) for i in which[:5])
     what = f"{what}s" if len(which) > 1 else what
     return f"{what} {shown} …" if len(which) > 5 else f"{what} {shown}"
 
 
-def listed(model: Any, name: str) -> Any:
+def listed(model: Model, name: str) -> Any:
     """Ids, words or labels that a fit has stored, as a list."""
     found = getattr(model, name)
     if not isinstance(found, list | tuple) and np.ndim(found) != 1:
@@ -83,7 +85,7 @@ def listed(model: Any, name: str) -> Any:
     return found
 
 
-def row_weights(sample_weight: Any, n: int) -> Array:
+def row_weights(sample_weight: Column, n: int) -> Array:
     """The given row weights, read by the kernel."""
     given = reading.weights(sample_weight, n)
     return np.ldexp(given.s, given.power)
@@ -94,7 +96,7 @@ NARROW = 8
 
 
 def fingerprint(
-    X: Any, y: Array, s: Array, projected: Array | None = None
+    X: Matrix, y: Array, s: Array, projected: Array | None = None
 ) -> dict[str, Any]:
     """The fingerprint of the rows; NaN and inf in X are refused.
 
@@ -106,8 +108,8 @@ def fingerprint(
     with np.errstate(over="ignore", invalid="ignore"):
         if projected is None:
             column, d = fingerprints.direction(X.shape[1]), X.shape[1]
-            narrow = d <= NARROW and not sparse.issparse(X)
-            projected = np.einsum("ij,j", X, column) if narrow else dot(X, column)
+            few = d <= NARROW and isinstance(X, np.ndarray)
+            projected = np.einsum("ij,j", dense(X), column) if few else dot(X, column)
         top = size_of(projected)
     if not np.isfinite(top):
         reading.refuse_holes(X)
@@ -115,7 +117,7 @@ def fingerprint(
 
 
 def marks_of(
-    X: Any, y: Any, sample_weight: Any, *, holes: bool = False
+    X: Any, y: object, sample_weight: Column, *, holes: bool = False
 ) -> dict[str, Any]:
     """Fingerprint of rows of any kind; NaN is allowed where the model accepts it."""
     X = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status, Strength
-from certus.typing import Array
+from certus.typing import Array, Model
 from certus.verify.kernel import spaces
 
 #: Unit roundoff, the smallest number that no library flushes to zero, and γ_m.
@@ -117,14 +117,14 @@ def replayed(claim: Claim, apart: float, limit: float) -> Claim:
     return replace(claim, met=None, detail=lost)
 
 
-def wrong_count(what: str, found: int, asked: Any) -> Claim:
+def wrong_count(what: str, found: int, asked: float) -> Claim:
     """The claim that a model has a wrong number of parts for its parameters."""
     told = f"the model has {found} {what}, but its parameters ask for {asked}"
     number = Number(abs(float(found) - float(asked)))
     return proved("parts", number, 0.0, told, fix="fit again with these parameters")
 
 
-def refuse_weights(model: Any, sample_weight: Any) -> None:
+def refuse_weights(model: Model, sample_weight: object) -> None:
     """Raise an error if a model that was fitted without weights is judged with them."""
     if sample_weight is not None:
         name = type(model).__name__

@@ -17,12 +17,12 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
-from certus.typing import Array
+from certus.typing import Array, Matrix, Model
 from certus.verify import data, texts
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
 from certus.verify.half_steps import bracket, least, solve
-from certus.verify.rating_entries import Entries, factors
+from certus.verify.rating_entries import Entries, Point, factors
 from certus.verify.stating import Checked, Given
 
 #: Multiplications up to which rows without a target are solved at level "quick".
@@ -46,7 +46,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _glove(model: Any) -> Statement:
+def _glove(model: Model) -> Statement:
     tol = float(model.tol) if str(model.solver) == "als" else None
     fix = f"raise max_iter (now {model.max_iter})"
     power = (float(model.x_max), float(model.weight_power))
@@ -57,7 +57,7 @@ def _glove(model: Any) -> Statement:
 READERS = {"GloVe": _glove}
 
 
-def check(model: Any, stated: Statement, given: Given) -> Checked:
+def check(model: Model, stated: Statement, given: Given) -> Checked:
     """Recompute the objective of rows, and what solving them exactly would gain."""
     witness, X, _, weights, level, _ = given
     bd.refuse_weights(model, weights)
@@ -81,7 +81,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         claims = _claims(stated, point, some, counts, exact, diverged)
     lost = diverged or not np.isfinite(claims[1].value or 0.0)
     if corpus is None:
-        marks = data.fingerprint(matrix, np.zeros(n), np.ones(n))
+        marks = data.fingerprint(counts, np.zeros(n), np.ones(n))
     else:
         marks = corpus.fingerprint
         claims += texts.counts_claims(model, counting, corpus)
@@ -93,7 +93,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     return claims, Status.DIVERGED if lost else status, marks
 
 
-def _counts(X: Any) -> Any:
+def _counts(X: Matrix) -> Any:
     matrix = sparse.csr_array(X.astype(np.float64))
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -153,7 +153,7 @@ def _constant(f: Array, v: Array) -> float:
     return 1.0
 
 
-def _vectors_claim(model: Any, stated: Statement, point: Any) -> Claim:
+def _vectors_claim(model: Model, stated: Statement, point: Point) -> Claim:
     """Whether the vectors in use are those that were fitted."""
     W, Z, vectors = (
         data.fitted(model, name, (None, None)) for name in (*NAMES[:2], "vectors_")

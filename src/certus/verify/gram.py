@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 from scipy.spatial.distance import cdist
 
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, Matrix, Places
 from certus.verify import data
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel.spaces import UNIT, gamma
@@ -42,12 +42,12 @@ class Values(NamedTuple):
     positive: bool = False
 
 
-def gram(kernel: t.Kernel, A: Any, B: Any) -> Array:
+def gram(kernel: t.Kernel, A: Matrix, B: Matrix) -> Array:
     """k(a, b) for all rows a of A and b of B."""
     return values(kernel, A, B).K
 
 
-def values(kernel: t.Kernel, A: Any, B: Any) -> Values:
+def values(kernel: t.Kernel, A: Matrix, B: Matrix) -> Values:
     """k(a, b) for all rows a of A and b of B, and how well they are computed."""
     slip = 2 * (A.shape[1] + 16) * UNIT
     match kernel:
@@ -100,37 +100,37 @@ def values(kernel: t.Kernel, A: Any, B: Any) -> Values:
     raise TypeError(f"there is no formula for the kernel {kernel!r}")
 
 
-def _floats(A: Any) -> Any:
+def _floats(A: Matrix) -> Any:
     """Rows in float64: products of small integers would wrap around."""
     return A.astype(np.float64) if sparse.issparse(A) else np.asarray(A, dtype=float)
 
 
-def _inner(A: Any, B: Any) -> Array:
+def _inner(A: Matrix, B: Matrix) -> Array:
     return data.dense(_floats(A) @ _floats(B).T)
 
 
-def _square(A: Any) -> Array:
+def _square(A: Matrix) -> Array:
     A = _floats(A)
-    squares = A.multiply(A) if sparse.issparse(A) else A * A
+    squares = A * A if isinstance(A, np.ndarray) else A.multiply(A)
     return np.asarray(squares.sum(axis=1)).ravel()
 
 
-def _reach(A: Any, B: Any) -> float:
+def _reach(A: Matrix, B: Matrix) -> float:
     """The largest squared length of a row."""
     return float(max(_square(A).max(initial=0.0), _square(B).max(initial=0.0)))
 
 
-def _gaussian(B: Any, width: float) -> Callable[[Any], Values]:
+def _gaussian(B: Matrix, width: float) -> Callable[[Matrix], Values]:
     """k(·, b) for all rows b of B, as a function of other rows."""
-    B = _floats(B)
-    dense = not sparse.issparse(B)
-    origin = B.mean(axis=0) if dense else None
-    base = B - origin if dense else B
+    base = _floats(B)
+    dense = not sparse.issparse(base)
+    origin = base.mean(axis=0) if dense else None
+    base = base - origin if dense else base
     b, slip = width * _square(base), 2 * (B.shape[1] + 16) * UNIT
     stack = np.hstack if dense else functools.partial(sparse.hstack, format="csr")
     columns = stack([base, np.full((len(b), 1), -1.0), -b[:, None]]).T.copy()
 
-    def of(A: Any) -> Values:
+    def of(A: Matrix) -> Values:
         near = _floats(A) - origin if dense else _floats(A)
         a = width * _square(near)
         reach = float(max(a.max(initial=0.0), b.max(initial=0.0)))
@@ -147,7 +147,7 @@ def _gaussian(B: Any, width: float) -> Callable[[Any], Values]:
     return of
 
 
-def _distance(A: Any, B: Any, norm: int, slip: float) -> tuple[Array, float]:
+def _distance(A: Matrix, B: Matrix, norm: int, slip: float) -> tuple[Array, float]:
     """Distances in a norm, and what they lose beyond a share of themselves."""
     if not (sparse.issparse(A) or sparse.issparse(B)):
         return np.asarray(cdist(A, B, {1: "cityblock", 2: "euclidean"}[norm])), 0.0
@@ -160,7 +160,7 @@ def _distance(A: Any, B: Any, norm: int, slip: float) -> tuple[Array, float]:
     return distance, math.sqrt(8 * slip * _reach(A, B))
 
 
-def against(kernel: t.Kernel, X: Any, some: Any) -> Callable[[Any], Values]:
+def against(kernel: t.Kernel, X: Matrix, some: Places) -> Callable[[Places], Values]:
     """k(·, x) for some of the rows x, as a function of the other rows.
 
     What depends on the rows x alone is computed once.
@@ -168,8 +168,8 @@ def against(kernel: t.Kernel, X: Any, some: Any) -> Callable[[Any], Values]:
     if isinstance(kernel, t.Precomputed):
         table = X[:, some]
 
-        def stored(rows: Any) -> Values:
-            K = _floats(data.dense(table[rows]))
+        def stored(rows: Places) -> Values:
+            K = data.dense(table[rows]).astype(np.float64)
             return Values(K, float(np.abs(K).max(initial=0.0)), 0.0)
 
         return stored
@@ -180,7 +180,7 @@ def against(kernel: t.Kernel, X: Any, some: Any) -> Callable[[Any], Values]:
     return lambda rows: formula(X[rows])
 
 
-def diagonal(kernel: t.Kernel, X: Any) -> Array:
+def diagonal(kernel: t.Kernel, X: Matrix) -> Array:
     """k(x, x) for every row."""
     parts = (slice(i, i + 256) for i in range(0, X.shape[0], 256))
     own = [np.diagonal(against(kernel, X, part)(part).K) for part in parts]
@@ -203,9 +203,9 @@ class GramSums(NamedTuple):
         return each * size + self.lack * float(np.abs(c).max(initial=0.0))
 
 
-def sums(kernel: t.Kernel, X: Any, columns: list[Array], lack: float = 0.0) -> GramSums:
+def sums(kernel: t.Kernel, X: Matrix, parts: list[Array], lack: float = 0) -> GramSums:
     """K·C for coefficients on all rows, a block at a time, on the threads allowed."""
-    C = np.column_stack(columns)
+    C = np.column_stack(parts)
     used = np.flatnonzero(C.any(axis=1))
     n, m = X.shape[0], len(used)
     Z = np.zeros(C.shape)
@@ -226,7 +226,7 @@ def sums(kernel: t.Kernel, X: Any, columns: list[Array], lack: float = 0.0) -> G
 # -- whether it is a kernel -------------------------------------------------------
 
 
-def look_into(kernel: t.Kernel, X: Any, trace: float) -> tuple[float, float, float]:
+def look_into(kernel: t.Kernel, X: Matrix, trace: float) -> tuple[float, float, float]:
     """The multiple of I that makes K a kernel matrix, or inf and K's least eigenvalue.
 
     Last comes the asymmetry. What a Cholesky factor shows to be enough is tried:
@@ -263,7 +263,7 @@ FORMS: dict[str, Callable[[float, Any], Any]] = {
 FORMS["polynomial"] = FORMS["poly"]
 
 
-def kernel_of(stated: Any, X: Any, s: Array) -> Any:
+def kernel_of(stated: Any, X: Matrix, s: Array) -> Any:
     """The term that the parameters stand for; "scale" is computed again."""
     name, gamma = stated.kernel, stated.gamma
     if isinstance(name, t.Kernel):
@@ -284,7 +284,7 @@ def kernel_of(stated: Any, X: Any, s: Array) -> Any:
     return t.OwnKernel(formula)
 
 
-def _gamma(name: str, X: Any, s: Array) -> float:
+def _gamma(name: str, X: Matrix, s: Array) -> float:
     """1/(d·variance of all cells), or 1/d."""
     d, share = X.shape[1], s / s.sum()
     if name != "scale":
@@ -298,7 +298,7 @@ def _gamma(name: str, X: Any, s: Array) -> float:
     return 1.0 / (d * variance) if variance > 0 else 1.0
 
 
-def check_kernel(kernel: Any, X: Any) -> None:
+def check_kernel(kernel: tuple[Any, ...], X: Matrix) -> None:
     """Raise unless the numbers of a kernel, and of its parts, are ones it can have."""
     if isinstance(kernel, t.Precomputed) and X.shape[0] != X.shape[1]:
         raise ValueError(
@@ -314,7 +314,7 @@ def check_kernel(kernel: Any, X: Any) -> None:
             check_kernel(part, X)
 
 
-def text_of(kernel: Any) -> str:
+def text_of(kernel: t.Kernel) -> str:
     """The kernel as a certificate writes it."""
     parts = [f"{v:.4g}" for v in kernel if isinstance(v, int | float)]
     parts += [text_of(v) for v in kernel if isinstance(v, t.Kernel)]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, Column, MatrixLike, Model
 from certus.verify import data, stating
 from certus.verify.attributes import attribute_of, codes_of, not_lent
 from certus.verify.data import marks_of
@@ -41,6 +41,8 @@ RATES: dict[str, dict[str, tuple[bool, ...]]] = {
     "false_positive_rate": {"false positive rate": (False,)},
 }
 _REFIT = "refit on these rows"
+#: The most that Σ c over chosen rows can be, for numbers c.
+Best = Callable[[Array], float]
 
 
 class Statement(NamedTuple):
@@ -57,9 +59,7 @@ def _stated(what: str, model: Any) -> Statement:
     named = isinstance(model.criterion, str) and model.criterion in RATES
     known = named and objective in ("accuracy", "balanced_accuracy")
     if not (known and stating.is_number(model.max_difference, most=1)):
-        raise stating.Refusal(
-            "criterion, max_difference or objective are not those of a fit"
-        )
+        raise stating.Refusal("criterion, max_difference or objective is invalid")
     cls: Any = stating.known_class(model, READERS)
     if type(model).selection_probability is not cls.selection_probability:
         raise stating.Refusal(f"{type(model).__name__} overrides how it decides")
@@ -86,7 +86,7 @@ class Grouped(NamedTuple):
         return np.bincount(self.group, values, minlength=self.k)
 
 
-def check(model: Any, stated: Statement, given: Given) -> Checked:
+def check(model: Model, stated: Statement, given: Given) -> Checked:
     """Judge decisions, with a :class:`~certus.evidence.MultipliersWitness`."""
     witness, X, y, sample_weight, _, sensitive = given
     marks = marks_of(X, y, sample_weight, holes=True)
@@ -120,7 +120,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 # -- what is decided --------------------------------------------------------------
 
 
-def _rule(model: Any, rows: Grouped, X: Any) -> tuple[Array, Callable[[Array], float]]:
+def _rule(model: Model, rows: Grouped, X: MatrixLike) -> tuple[Array, Best]:
     """Probabilities of being chosen, and the most that Σ c over chosen rows can be."""
     n = len(rows.truth)
     if hasattr(model, "thresholds_"):
@@ -134,7 +134,7 @@ def _rule(model: Any, rows: Grouped, X: Any) -> tuple[Array, Callable[[Array], f
     return np.clip(H @ model.weights_, 0, 1), lambda c: float((c @ H).max())
 
 
-def _scores(model: Any, X: Any) -> Array:
+def _scores(model: Model, X: MatrixLike) -> Array:
     """Scores of the second class; a threshold may lie beyond the largest."""
     estimator = model.estimator_
     same = [*getattr(estimator, "classes_", model.classes_)] == [*model.classes_]
@@ -157,7 +157,7 @@ def _best_cut(z: Array, c: Array) -> float:
 
 
 def _rows(
-    model: Any, stated: Statement, columns: Array, y: Any, sample_weight: Any
+    model: Model, stated: Statement, columns: Array, y: Column, sample_weight: Column
 ) -> Grouped:
     n, k = len(columns), len(model.groups_)
     truth = reading.codes(y, np.asarray(model.classes_)) == 1
@@ -190,7 +190,7 @@ def _rows(
 
 
 def _dual(
-    rows: Grouped, stated: Statement, found: Any, best_rule: Callable[[Array], float]
+    rows: Grouped, stated: Statement, found: Column, best_rule: Best
 ) -> tuple[float, float]:
     """The bound on the value, after making multipliers sum to zero; and Σ|λ|."""
     given, slack, size = np.asarray(found), 0.0, 0.0
@@ -220,10 +220,8 @@ def _difference(rows: Grouped, stated: Statement, p: Array) -> Claim:
     said = f"{name}s of groups differ by {worst:.2g}" if name else "only one group"
     return proved(
         *("criterion_difference", Number(worst, 2 * gamma(len(p) + 32))),
-        *(
-            stated.max_difference + TARGET,
-            f"{said} (asked for {stated.max_difference:g})",
-        ),
+        stated.max_difference + TARGET,
+        f"{said} (asked for {stated.max_difference:g})",
         objective="largest difference between groups in the expected rates, on these "
         "rows",
         fix=_REFIT,
@@ -233,7 +231,7 @@ def _difference(rows: Grouped, stated: Statement, p: Array) -> Claim:
 # -- what may come from a file ----------------------------------------------------
 
 
-def _require_sound(model: Any) -> None:
+def _require_sound(model: Model) -> None:
     """Raise if values that may come from a file are not valid results of a fit."""
     groups, two = model.groups_, np.shape(np.asarray(model.classes_)) in ((1,), (2,))
     listed = isinstance(groups, tuple | list)
@@ -254,7 +252,7 @@ def _require_sound(model: Any) -> None:
     stating.require(whole, "a group has no threshold, or a threshold has no share")
 
 
-def _are_shares(values: Any, n: int) -> bool:
+def _are_shares(values: ArrayLike, n: int) -> bool:
     """Whether these are n probabilities with a sum of at most one."""
     found = np.asarray(values)
     sound = found.dtype.kind in "fiu" and found.shape == (n,)

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.searches import steps as search
-from certus.typing import Array
+from certus.typing import Array, CompressedMatrix
 from certus.verify.blocks import over_blocks
 from certus.verify.covariance import eigen
 from certus.verify.deciding import TINY, U, gamma
@@ -43,7 +43,7 @@ def lengths(F: Array) -> Array:
     return np.sqrt(dots(F, F))
 
 
-def filled(places: Any, values: Array) -> Any:
+def filled(places: CompressedMatrix, values: Array) -> Any:
     """A CSR matrix with other numbers in its places."""
     return sparse.csr_matrix((values, places.indices, places.indptr), places.shape)
 
@@ -55,7 +55,7 @@ class Side(NamedTuple):
     the items' if ``turned``. ``curve`` is s, ``ridge`` λ and ``scale`` ρ.
     """
 
-    places: Any
+    places: CompressedMatrix
     curve: Array
     Y: Array
     ridge: Array

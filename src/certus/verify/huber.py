@@ -83,12 +83,7 @@ def _joint(p: Problem, z: Array, scale: float, strength: float) -> tuple[Number,
 
 
 def _bound(
-    p: Problem,
-    u: Array,
-    scale: float,
-    factor: float,
-    base: float,
-    probe: Array | None,
+    p: Problem, u: Array, scale: float, factor: float, base: float, probe: Array | None
 ) -> tuple[Number, Array]:
     """The gap for a fixed scale, and what σ(1 − mean a²/4) adds to it."""
     # Into the ball mean a² ≤ 4, a little inside for rounding.

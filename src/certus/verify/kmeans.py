@@ -28,7 +28,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
-from certus.typing import Array
+from certus.typing import Array, DTypeLike, Matrix, Model
 from certus.verify import climbing, data, deciding
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import Number, U, gamma, proved
@@ -57,12 +57,12 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _read(model: Any) -> Statement:
+def _read(model: Model) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}) or use certus.cluster.KMeans"
     return Statement(model.n_clusters, float(model.tol) or LEAST, fix)
 
 
-def _read_batches(model: Any) -> Statement:
+def _read_batches(model: Model) -> Statement:
     """Its centres are averages over past batches, so usually not means of clusters."""
     fix = "continue with KMeans(n_clusters, init=model.cluster_centers_)"
     return Statement(model.n_clusters, max(1e-4, float(model.tol)), fix)
@@ -86,7 +86,7 @@ class Pass(NamedTuple):
     total: Number  # Σ s‖x − mean‖²
 
 
-def check(model: Any, stated: Statement, given: Given) -> Checked:
+def check(model: Model, stated: Statement, given: Given) -> Checked:
     """Judge centres and labels."""
     witness, X, _, sample_weight, level, _ = given
     X = reading.as_matrix(X)
@@ -119,14 +119,14 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     return claims, deciding.verdict(claims, ("monotone",)), marks
 
 
-def _factor(X: Any, centers: Array) -> float:
+def _factor(X: Matrix, centers: Array) -> float:
     """A power of two, one for ordinary data, that brings squares into range."""
     top = max(data.size_of(X), data.size_of(centers))
     wide = WIDEST[X.dtype.itemsize < 8]
     return 1.0 if 1 / wide < top < wide else deciding.power_of_two(top)
 
 
-def _labels(model: Any, n: int, k: int) -> Array | None:
+def _labels(model: Model, n: int, k: int) -> Array | None:
     """The labels kept, if there is a possible one for each row."""
     labels = np.asarray(getattr(model, "labels_", None))
     if labels.shape != (n,) or labels.dtype.kind not in "iu":
@@ -139,7 +139,7 @@ def _labels(model: Any, n: int, k: int) -> Array | None:
 
 
 def _look(
-    X: Any, s: Array, centers: Array, labels: Array | None, tie: float = 0.0
+    X: Matrix, s: Array, centers: Array, labels: Array | None, tie: float = 0.0
 ) -> Pass:
     """One pass; without labels the nearest centres are taken for them."""
     (n, d), k = X.shape, len(centers)
@@ -195,12 +195,12 @@ def _look(
     )
 
 
-def _origin(X: Any, s: Array, centers: Array) -> Array:
+def _origin(X: Matrix, s: Array, centers: Array) -> Array:
     """The origin of distances: sparse rows are not moved unless they are far from zero.
 
     About zero, squares of rows would drown the scatter of those far away from it.
     """
-    if not sparse.issparse(X):
+    if isinstance(X, np.ndarray):
         return np.asarray(centers.mean(axis=0))
     rows = X.astype(np.float64)
     mean = data.t_dot(rows, s) / s.sum()
@@ -209,10 +209,10 @@ def _origin(X: Any, s: Array, centers: Array) -> Array:
     return mean if away > FAR * (square - away) else np.zeros(X.shape[1])
 
 
-def _about(X: Any, origin: Array, bare: bool) -> tuple[Any, Array]:
+def _about(X: Matrix, origin: Array, bare: bool) -> tuple[Any, Array]:
     """Rows about the origin with a one and ‖x'‖² behind; and those squares."""
     n, d = X.shape
-    if bare:
+    if bare and not isinstance(X, np.ndarray):
         rows = X.tocsr().astype(np.float64)
         x2 = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
         ends = sparse.csr_matrix(np.column_stack([np.ones(n), x2]))
@@ -224,7 +224,7 @@ def _about(X: Any, origin: Array, bare: bool) -> tuple[Any, Array]:
     return block, np.einsum("ij,ij->i", rows, rows, out=block[:, -1])
 
 
-def _scores(block: Any, factor: Array, dtype: Any) -> Array:
+def _scores(block: Matrix, factor: Array, dtype: DTypeLike) -> Array:
     """‖c'‖² − 2x'·c' by centre and row, in the precision asked for."""
     rows = block[:, :-1]
     if sparse.issparse(rows):
@@ -233,7 +233,7 @@ def _scores(block: Any, factor: Array, dtype: Any) -> Array:
 
 
 def _compare(
-    X: Any, which: Array, given: Array, centers: Array, tie: float
+    X: Matrix, which: Array, given: Array, centers: Array, tie: float
 ) -> tuple[int, int]:
     """How many of some rows are nearer to another centre, and how many may be.
 
@@ -293,7 +293,7 @@ def _nearest_claim(found: Pass, labels: Array | None, single: int) -> Claim:
 
 
 def _inertia_claim(
-    model: Any, found: Pass, factor: float, power: int, single: int
+    model: Model, found: Pass, factor: float, power: int, single: int
 ) -> Claim:
     """``factor`` and 2^``power`` are the units of rows and of weights."""
     own, off = found.own
@@ -339,7 +339,7 @@ def _monotone_claim(steps: int, here: Array, X: Any, s: Array, centers: Array) -
     return climbing.repeated(levels, apart, share, limit=climbing.APART)
 
 
-def _moved(X: Any, s: Array, found: Pass) -> Array:
+def _moved(X: Matrix, s: Array, found: Pass) -> Array:
     """The next centres; one without rows goes to the row farthest from its own."""
     out, away = found.means.copy(), found.away * (s > 0)
     for k in np.flatnonzero(found.weight <= 0):

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from certus import layers as net
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 Apply = Callable[[Array], Array]
 
@@ -81,7 +81,7 @@ def share(precision: net.Precision, terms: int) -> float:
     return lost / (1 - lost)
 
 
-def rounding(unit: net.Precision, step: Affine, size: Any, entries: float = 1) -> Any:
+def rounding(unit: net.Precision, step: Affine, size: Array, entries: float = 1) -> Any:
     """What sums of terms of a size lose, for so many entries of a row.
 
     It is infinite beyond the largest number of the format.
@@ -98,14 +98,14 @@ def operations(network: net.Network) -> list[Any]:
     return [KINDS[type(step.layer)](step.layer) for step in network.steps]
 
 
-def _float(values: Any) -> Array:
+def _float(values: ArrayLike) -> Array:
     found = np.asarray(values, dtype=np.float64)
     if not np.isfinite(found).all():
         raise Unbounded("no bound is known for a weight that is not a finite number")
     return found
 
 
-def _bias(layer: Any) -> tuple[Array, Array]:
+def _bias(layer: net.Dense | net.Scaling) -> tuple[Array, Array]:
     """The bias of a layer, and what its rounding is measured by."""
     bias = _float(layer.bias)
     return bias, np.abs(bias if layer.heft is None else _float(layer.heft))
@@ -294,7 +294,7 @@ KINDS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def walk(network: net.Network, kinds: list[Any], start: Any, domain: Any) -> Any:
+def walk(network: net.Network, kinds: list[Any], start: object, domain: Any) -> Any:
     """Pass a set of rows through all steps; drop results that no later step needs."""
     after = {Affine: domain.linear, Function: domain.bend, Pool: domain.pool}
     last = {j: i for i, step in enumerate(network.steps) for j in step.inputs}

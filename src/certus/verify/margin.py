@@ -22,7 +22,7 @@ from scipy import sparse
 from certus.certificate import Claim, Status
 from certus.objectives import terms as t
 from certus.searches import overlaps
-from certus.typing import Array
+from certus.typing import Array, Matrix
 from certus.verify import deciding
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import MARGIN, Number, measured
@@ -96,7 +96,7 @@ def hard_gap(p: Problem) -> tuple[Number, float]:
     return Number.share(found.computed, found.bound, size), least / length
 
 
-def left_over(X: Any, y: Array, a: Any, intercept: bool) -> Number:
+def left_over(X: Matrix, y: Array, a: Array | None, intercept: bool) -> Number:
     """Largest share of its terms that is left of Σ ayxⱼ, and with an intercept of Σ ay.
 
     Infinite unless a holds weights ≥ 0 on rows with a sign. Without an intercept the
@@ -123,7 +123,7 @@ def left_over(X: Any, y: Array, a: Any, intercept: bool) -> Number:
     return Number(float(share.max()), gamma(ROWS + len(rows) // ROWS + 16))
 
 
-def combination_holds(X: Any, y: Array, s: Array, a: Any, intercept: bool) -> bool:
+def combination_holds(X: Matrix, y: Array, s: Array, a: Any, intercept: bool) -> bool:
     """Whether a proves that no hyperplane separates the rows, up to rounding."""
     return left_over(X, np.where(s > 0, y, 0.0), a, intercept).value <= ROUNDING
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.fingerprints import direction
-from certus.typing import Array
+from certus.typing import Array, Matrix, Model
 from certus.verify import data
 from certus.verify.blocks import add_up, cores, over_blocks
 from certus.verify.covariance import covariance_about
@@ -64,7 +64,7 @@ class Moments(NamedTuple):
     gram: Array | None = None
 
 
-def read(model: Any, X: Any, centred: bool, top: float | None = None) -> Data:
+def read(model: Model, X: Matrix, centred: bool, top: float | None = None) -> Data:
     """What the model says, refused where it makes no sense, at a scale that squares.
 
     ``top`` is the size of the data; by default, what the model says of it.
@@ -141,7 +141,7 @@ def is_far(given: Data) -> bool:
 
 
 def _one_pass(
-    X: Any, shift: Array, P: Array, rows: int
+    X: Matrix, shift: Array, P: Array, rows: int
 ) -> tuple[Array, float, Array, Array]:
     """Sums, sum of squares, PBᵀB of the rows B = X − shift, and the fingerprint's X u.
 

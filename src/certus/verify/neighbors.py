@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim
-from certus.typing import Array
+from certus.typing import Array, Column, Matrix, Model
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
@@ -44,6 +44,8 @@ NARROW = 32
 _POWERS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0}
 _POWERS |= {"chebyshev": np.inf, "infinity": np.inf}
 _NAMES = {2.0: "euclidean", 1.0: "manhattan", np.inf: "chebyshev"}
+#: The distances from a row to every row.
+Away = Callable[[int], Array]
 _UNTRUE = "pass the training data, or fit again"
 
 
@@ -57,7 +59,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _neighbors(model: Any) -> Statement:
+def _neighbors(model: Model) -> Statement:
     metric, params = model.metric, dict(model.metric_params or {})
     ours = stating.is_ours(model)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "")
@@ -79,7 +81,7 @@ NAMES = ("KNeighborsClassifier", "KNeighborsRegressor", "NearestNeighbors")
 READERS: dict[str, stating.Reader] = dict.fromkeys(NAMES, _neighbors)
 
 
-def check(model: Any, stated: Statement, given: Given) -> Checked:
+def check(model: Model, stated: Statement, given: Given) -> Checked:
     """Compare the stored rows with those passed, then the neighbours of a sample."""
     _, X, y, s, level, _ = given
     bd.refuse_weights(model, s)
@@ -92,8 +94,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     told = stating.class_name(model) != "NearestNeighbors"
     targets = _targets(model, y, n) if told else np.zeros((n, 0))
     line = np.einsum("ij,j", targets, 1.0 + np.arange(targets.shape[1]))
-    holes = stated.metric == "nan_euclidean"
-    marks = data.fingerprint(np.nan_to_num(X) if holes else X, line, np.ones(n))
+    one, holes = np.ones(n), stated.metric == "nan_euclidean"
+    marks = data.fingerprint(np.nan_to_num(data.dense(X)) if holes else X, line, one)
     kept = _rows_claim(model, X, targets)
     distances = _distances(stated, X)
     if distances is None:
@@ -114,7 +116,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 # -- the rows ---------------------------------------------------------------------
 
 
-def _targets(model: Any, y: Any, n: int) -> Array:
+def _targets(model: Model, y: Column, n: int) -> Array:
     """Targets as the model stores them: numbers, or positions among the labels."""
     if not hasattr(model, "classes_"):
         return reading.numbers(y, n).reshape(n, -1)
@@ -128,7 +130,7 @@ def _targets(model: Any, y: Any, n: int) -> Array:
     return np.stack(each, axis=1)
 
 
-def _rows_claim(model: Any, X: Any, targets: Array) -> Claim:
+def _rows_claim(model: Model, X: Matrix, targets: Array) -> Claim:
     """Whether the model keeps these very rows and targets."""
     names = ("rows_", "targets_") if stating.is_ours(model) else ("_fit_X", "_y")
     stored, kept = getattr(model, names[0]), targets
@@ -152,12 +154,12 @@ def _rows_claim(model: Any, X: Any, targets: Array) -> Claim:
     )
 
 
-def _different_rows(stored: Any, X: Any) -> Array:
+def _different_rows(stored: Matrix, X: Matrix) -> Array:
     """Which rows differ as numbers, whatever either is stored in."""
     if sparse.issparse(stored) or sparse.issparse(X):
         a, b = (sparse.csr_matrix(part).astype(np.float64) for part in (stored, X))
         return np.asarray(np.diff((a != b).tocsr().indptr) > 0)
-    other = stored != X
+    other = np.asarray(stored != X)
     if not other.any():  # ten times faster
         return np.zeros(len(other), dtype=bool)
     other &= (stored == stored) | (X == X)  # NaN in both counts as equal
@@ -167,7 +169,7 @@ def _different_rows(stored: Any, X: Any) -> Array:
 # -- the neighbours ---------------------------------------------------------------
 
 
-def _distances(stated: Statement, X: Any) -> Callable[[int], Array] | None:
+def _distances(stated: Statement, X: Matrix) -> Away | None:
     """The distances from row i to every row; None for a metric not known here."""
     if stated.metric == "precomputed":
         return None if sparse.issparse(X) else lambda i: np.asarray(X[i], dtype=float)
@@ -175,14 +177,14 @@ def _distances(stated: Statement, X: Any) -> Callable[[int], Array] | None:
         return None
     p, w = stated.p, np.ones(X.shape[1]) if stated.w is None else stated.w
     some = slice(None) if stated.w is None else w > 0
-    rows = X.tocsr()[:, some] if sparse.issparse(X) else X[:, some]
+    rows = (X if isinstance(X, np.ndarray) else X.tocsr())[:, some]
     return lambda i: _away(rows, i, p, w[some])
 
 
-def _away(X: Any, i: int, p: float, w: Array) -> Array:
-    """Distances from row i by its differences from each, a few rows at a time."""
-    q = X[[i]].astype(np.float64)
-    width = q.nnz + X.nnz // X.shape[0] if sparse.issparse(q) else X.shape[1]
+def _away(X: Matrix, i: int, p: float, w: Array) -> Array:
+    """Away from row i by its differences from each, a few rows at a time."""
+    q: Any = X[[i]].astype(np.float64)
+    width = X.shape[1] if isinstance(X, np.ndarray) else q.nnz + X.nnz // X.shape[0]
     step, found = max(1, CELLS // max(1, width)), [np.zeros(0)]
     for start in range(0, X.shape[0], step):
         part = X[start : start + step]
@@ -208,7 +210,7 @@ def _norms(gaps: Any, p: float, w: Array) -> Array:
     return np.asarray(unit * (gaps @ w) ** (1.0 / p))
 
 
-def _compare(model: Any, k: int, X: Any, distances: Any, rows: Array) -> float:
+def _compare(model: Model, k: int, X: Matrix, distances: Away, rows: Array) -> float:
     """The worst excess over the sampled rows; infinite if an answer makes no sense."""
     (n, d), worst = X.shape, 0.0
     # Rounding granted to the distances reported, as a share of the largest.
@@ -225,7 +227,7 @@ def _compare(model: Any, k: int, X: Any, distances: Any, rows: Array) -> float:
     return worst
 
 
-def _misplaced(model: Any, r: float, X: Any, distances: Any, rows: Array) -> float:
+def _misplaced(model: Any, r: float, X: Matrix, distances: Away, rows: Array) -> float:
     """How far from r a row may be that is on the wrong side; infinite if none can be.
 
     As a share of r; where r is 0, of nothing.
@@ -243,8 +245,8 @@ def _misplaced(model: Any, r: float, X: Any, distances: Any, rows: Array) -> flo
     return float(worst)
 
 
-def _ask(model: Any, queries: Any, k: Any, what: str = "k") -> Any:
-    """Distances and rows that the model returns; these rows have lost their names."""
+def _ask(model: Model, queries: Matrix, k: float, what: str = "k") -> Any:
+    """Away and rows that the model returns; these rows have lost their names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         try:
@@ -258,10 +260,10 @@ def _ask(model: Any, queries: Any, k: Any, what: str = "k") -> Any:
 
 
 def _nearest_claim(
-    model: Any,
+    model: Model,
     stated: Statement,
-    X: Any,
-    distances: Any,
+    X: Matrix,
+    distances: Away,
     kept: bool,
     level: str,
     radius: float | None = None,
@@ -280,8 +282,8 @@ def _nearest_claim(
         worst = _misplaced(model, radius, X, distances, rows)
     rounding = 0.0
     if stated.metric != "precomputed":
-        entries = int(np.diff(X.tocsr().indptr).max()) if sparse.issparse(X) else d
-        rounding = 2 * gamma(17 * (2 * entries + 16)) / min(1.0, stated.p or 1.0)
+        m = d if isinstance(X, np.ndarray) else int(np.diff(X.tocsr().indptr).max())
+        rounding = 2 * gamma(17 * (2 * m + 16)) / min(1.0, stated.p or 1.0)
     sample = f"{len(rows):,} of {n:,} training rows"
     name, found = "nearest_neighbours", f"the {k} found are the nearest, for {sample}"
     missed = f"for some of {sample}, a row that is {worst:.1e} nearer was left out"

@@ -23,7 +23,7 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status
 from certus.objectives.terms import NonNegative
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, Matrix, Model
 from certus.verify import data
 from certus.verify import deciding as bd
 from certus.verify.deciding import TINY, Number, gamma
@@ -49,7 +49,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _nmf(model: Any) -> Statement:
+def _nmf(model: Model) -> Statement:
     """scikit-learn scales the penalties by the other side's length."""
     d = data.fitted(model, "components_", (None, None)).shape[1]
     share, own = float(model.l1_ratio), float(model.alpha_W)
@@ -64,7 +64,7 @@ def _nmf(model: Any) -> Statement:
 READERS = {"NMF": _nmf}
 
 
-def check(model: Any, stated: Statement, given: Given) -> Checked:
+def check(model: Model, stated: Statement, given: Given) -> Checked:
     """Judge H of the model, with W as the model itself gives it for these rows."""
     bd.refuse_weights(model, given.sample_weight)
     X = reading.as_matrix(given.X)
@@ -96,7 +96,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     return claims, bd.verdict(claims), marks
 
 
-def _factor(F: Any) -> Array:
+def _factor(F: ArrayLike) -> Array:
     F = np.asarray(F, dtype=np.float64)
     if F.ndim != 2 or not np.isfinite(F).all() or F.min(initial=0.0) < 0:
         raise ValueError("A factor is negative or not finite. Fit the model again.")
@@ -106,7 +106,7 @@ def _factor(F: Any) -> Array:
 # -- squared error: one factor is a convex problem ----------------------------------
 
 
-def gap(X: Any, H: Array, W: Array, penalty: NonNegative) -> Number:
+def gap(X: Matrix, H: Array, W: Array, penalty: NonNegative) -> Number:
     """Bound on P(W) − min over W ≥ 0 of P, for H fixed; sums over the rows of W.
 
     Examples

@@ -26,7 +26,7 @@ from certus.certificate import Claim, Status, Strength
 from certus.evidence import MistakesWitness
 from certus.fingerprints import direction
 from certus.searches import overlaps
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, Matrix, Model
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.blocks import over_blocks
@@ -56,7 +56,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _perceptron(model: Any) -> Statement:
+def _perceptron(model: Model) -> Statement:
     fitted = bool(model.fit_intercept)
     if not stating.is_ours(model):
         fix = "certus.linear_model.Perceptron"
@@ -112,7 +112,7 @@ class Walk(NamedTuple):
         return _norms(self.w)
 
 
-def check(model: Any, stated: Statement, given: Given) -> Checked:
+def check(model: Model, stated: Statement, given: Given) -> Checked:
     """Judge a perceptron, with a :class:`~certus.evidence.MistakesWitness` or none."""
     witness, X, y, s, level, _ = given
     X = reading.as_matrix(X)
@@ -179,7 +179,7 @@ def _problems(
     return Problems(np.where(used[:, None], y, 0.0), eta * unit, w * unit, m, start)
 
 
-def _counts(found: Any, y: Array) -> Array:
+def _counts(found: ArrayLike, y: Array) -> Array:
     """Counts of mistakes; NaN if they are not counts."""
     m = np.asarray(found)
     if m.shape != y.shape or m.dtype.kind not in "fiu":
@@ -190,13 +190,13 @@ def _counts(found: Any, y: Array) -> Array:
 
 
 @np.errstate(all="ignore")
-def _walk(p: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Walk:
+def _walk(p: Problems, X: Matrix, intercept: bool, unit: float = 1.0) -> Walk:
     """Read the rows; once more in other units where squares leave float64's range."""
     (n, d), steps, w = X.shape, p.parts * p.y, p.w * unit
     lift = unit if intercept else 0.0
     both = np.column_stack([w[:-1], direction(d)])
     scores, squares = np.empty((n, both.shape[1])), np.empty(n)
-    rows = X.tocsr() if sparse.issparse(X) else X
+    rows: Any = X if isinstance(X, np.ndarray) else X.tocsr()
     size = max(64, CELLS // max(1, d))
 
     def read(part: slice) -> Any:
@@ -345,7 +345,7 @@ def limit_claim(limit: float, x: str) -> Claim:
 
 
 def _separation_claims(
-    p: Problems, witness: MistakesWitness, X: Any, level: str, intercept: bool
+    p: Problems, witness: MistakesWitness, X: Matrix, level: str, intercept: bool
 ) -> list[Claim]:
     """Claims that no hyperplane separates, by the witness's cycle or our own search."""
     (n, k), which, cycle = p.y.shape, witness.which, np.asarray(witness.cycle)

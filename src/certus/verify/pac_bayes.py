@@ -28,7 +28,7 @@ from scipy.special import expit, ndtr, rel_entr, softmax
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import PriorWitness
-from certus.typing import Array
+from certus.typing import Array, Matrix, Model
 from certus.verify import data, stating
 from certus.verify.deciding import Number, U, gamma, length, refuse_weights, refused
 from certus.verify.kernel import reading
@@ -62,7 +62,7 @@ class Statement(NamedTuple):
     variance: float
 
 
-def _stochastic(model: Any) -> Statement:
+def _stochastic(model: Model) -> Statement:
     learnt, state = model.prior == "half", model.random_state
     seed: Any = None
     if learnt and model.shuffle:
@@ -88,7 +88,7 @@ class Prior(NamedTuple):
     radius: float = 0.0
 
 
-def check(model: Any, stated: Statement, given: Given) -> Checked:
+def check(model: Model, stated: Statement, given: Given) -> Checked:
     """Recompute KL(Q‖P), the error of Q on the rows counted, and the bound."""
     refuse_weights(model, given.sample_weight)
     X = reading.as_matrix(given.X)
@@ -109,7 +109,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 
 
 def _recompute(
-    model: Any, stated: Statement, witness: Any, X: Any, codes: Array
+    model: Model, stated: Statement, witness: object, X: Matrix, codes: Array
 ) -> list[Claim]:
     """The claims, or a refusal that says why the model or its witness is not valid."""
     k = 1 if len(model.classes_) == 2 else len(model.classes_)
@@ -208,7 +208,7 @@ def split_rows(n: int, n_prior: int, seed: int | None) -> tuple[Array, Array]:
 
 
 def _prior(
-    X: Any, codes: Array, stated: Statement, witness: Any, shape: tuple[int, ...]
+    X: Matrix, codes: Array, stated: Statement, witness: object, shape: tuple[int, ...]
 ) -> Prior:
     """The prior that the fit has stored, if it follows from these rows."""
     centre = np.asarray(getattr(witness, "prior_mean", None))
@@ -232,7 +232,7 @@ def _prior(
 
 
 def _distance(
-    X: Any, seen: Array, codes: Array, stated: Statement, centre: Array, size: float
+    X: Matrix, seen: Array, codes: Array, stated: Statement, centre: Array, size: float
 ) -> float:
     """How far the minimiser of mean log loss + ½α‖M‖² can be from ``centre``.
 
@@ -257,7 +257,7 @@ def _distance(
 # -- the error on the rows --------------------------------------------------------
 
 
-def _block(X: Any, some: Array, constant: float) -> Any:
+def _block(X: Matrix, some: Array, constant: float) -> Any:
     """Some rows in float64, with the constant that the last weight stands for."""
     rows = X[some].astype(np.float64)
     if not constant:
@@ -267,7 +267,7 @@ def _block(X: Any, some: Array, constant: float) -> Any:
 
 
 def _error(
-    X: Any, counted: Array, codes: Array, constant: float, own: tuple[Array, Array]
+    X: Matrix, counted: Array, codes: Array, constant: float, own: tuple[Array, Array]
 ) -> Number:
     """The share of wrong answers of a draw from Q, from above."""
     right = lost = 0.0

@@ -14,7 +14,7 @@ import numpy as np
 
 from certus.objectives import terms as t
 from certus.searches import slopes
-from certus.typing import Array
+from certus.typing import Array, Column, Matrix, MatrixLike, Model
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel import losses, penalties, reading
 from certus.verify.kernel.gap import Problem, columns
@@ -27,13 +27,15 @@ from certus.verify.stated_linear import Statement
 class Rows(NamedTuple):
     """The data of a statement: all rows, with targets as numbers and their weights."""
 
-    X: Any
+    X: Matrix
     y: Array  # numbers, or codes of labels
     given: Weights
     classes: Array  # none of a regression
 
 
-def rows_of(model: Any, stated: Statement, X: Any, y: Any, sample_weight: Any) -> Rows:
+def rows_of(
+    model: Model, stated: Statement, X: MatrixLike, y: Column, sample_weight: Column
+) -> Rows:
     """X, targets and weights as the verifier reads them."""
     X = reading.as_matrix(X)
     n = X.shape[0]
@@ -47,7 +49,7 @@ def rows_of(model: Any, stated: Statement, X: Any, y: Any, sample_weight: Any) -
     return rows
 
 
-def _weighed(stated: Statement, rows: Rows, chosen: Any) -> Weights:
+def _weighed(stated: Statement, rows: Rows, chosen: int | Array) -> Weights:
     """Row weights times those of the chosen classes."""
     if stated.class_weight is None:
         return rows.given
@@ -71,9 +73,7 @@ def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Pr
     if len(targets) != k:
         raise ValueError(f"y has {len(targets)} columns, but the model predicts {k}.")
     if intercept.size not in (1, k):
-        raise ValueError(
-            f"intercept_ has {intercept.size} values for {k} rows of coef_."
-        )
+        raise ValueError(f"intercept_ has {intercept.size} values, but coef_ {k} rows.")
     b = np.broadcast_to(intercept.ravel().astype(np.float64), (k,))
     parts = list(zip(targets, coef, b[:, None], _columns(dual, (len(rows.y), k))))
     if stated.target in ("codes", "tasks"):  # one problem with k scores
@@ -98,7 +98,7 @@ def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Pr
     return found
 
 
-def _space(stated: Statement, X: Any, s: Array) -> Space:
+def _space(stated: Statement, X: Matrix, s: Array) -> Space:
     scale = stated.scale if stated.intercept == "penalised" else 0.0
     if stated.intercept == "penalised" and not 0 < scale < np.inf:
         raise ValueError(f"intercept_scaling must be above 0, got {scale!r}.")
@@ -133,7 +133,7 @@ def _penalty(stated: Statement, given: Weights, k: int) -> Any:
     return row.scaled(penalty, given.level(1.0, rows=stated.penalty_of == "rows"))
 
 
-def _columns(dual: Any, shape: tuple[int, int]) -> list[Array | None]:
+def _columns(dual: Array | None, shape: tuple[int, int]) -> list[Array | None]:
     """Column k of a stated dual point for problem k; none where it cannot fit."""
     dual = np.asarray(np.zeros(0) if dual is None else dual)
     found = sound(dual.reshape(shape) if dual.size == math.prod(shape) else dual, shape)
@@ -164,14 +164,14 @@ def chosen_dual(p: Problem, level: str, z: Array | None = None) -> Array:
     return u if found is None else found
 
 
-def sound(u: Any, shape: tuple[int, ...]) -> Array | None:
+def sound(u: Array | None, shape: tuple[int, ...]) -> Array | None:
     """The given numbers, if they can be a dual point."""
     u = np.asarray(u)
     numbers = u.dtype.kind == "f" and u.shape == shape
     return u.astype(float) if numbers and np.isfinite(u).all() else None
 
 
-def describe(stated: Statement, penalty: Any) -> str:
+def describe(stated: Statement, penalty: t.Penalty) -> str:
     """The objective as one line of text."""
     shift = "" if stated.intercept == "none" else " + b"
     text = losses.row_of(stated.loss).text.format(**stated.loss._asdict())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, CompressedMatrix, Model
 from certus.verify import data
 from certus.verify.deciding import gamma, refuse_weights
 from certus.verify.half_steps import Side, Sizes, bound, filled, lengths
@@ -27,8 +27,8 @@ Point = tuple[Array, Array, Array, Array]
 
 
 def read(
-    model: Any, X: Any, y: Any, sample_weight: Any, counts: bool
-) -> tuple[Any, Array]:
+    model: Model, X: Any, y: ArrayLike | None, sample_weight: Any, counts: bool
+) -> tuple[CompressedMatrix, Array]:
     """Ratings in the places of the model's users and items, and their weights."""
     if counts:
         refuse_weights(model, sample_weight)
@@ -81,7 +81,7 @@ def _added_up(X: Any) -> Any:
     return matrix
 
 
-def _places(model: Any, X: Any) -> tuple[Array, Array]:
+def _places(model: Model, X: Any) -> tuple[Array, Array]:
     """Of pairs of ids among the model's users and items."""
     X = X.to_numpy() if hasattr(X, "to_numpy") else X
     columns = X.T.tolist() if isinstance(X, np.ndarray) else zip(*X)
@@ -97,7 +97,7 @@ def _places(model: Any, X: Any) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def factors(model: Any, names: tuple[str, ...], shape: tuple[int, int]) -> Point:
+def factors(model: Model, names: tuple[str, ...], shape: tuple[int, int]) -> Point:
     """Factors and biases as float64; raise unless each row and column has its own."""
     W = data.fitted(model, names[0], (shape[0], None))
     found = [W, data.fitted(model, names[1], (shape[1], W.shape[1]))]

@@ -14,13 +14,13 @@ with it where entries are fixed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from certus import layers as net
-from certus.typing import Array
+from certus.typing import Array, ThreatLike
 from certus.verify import layers
 from certus.verify.layers import SLACK, Affine, operator_norm, share
 
@@ -39,7 +39,7 @@ def dual(p: float) -> float:
     return 1.0 if p == math.inf else p / (p - 1)
 
 
-def box(threat: Any, X: Array, radius: float) -> tuple[Array, Array]:
+def box(threat: ThreatLike, X: Array, radius: float) -> tuple[Array, Array]:
     """The ends between which each entry may lie: of the cube, the box, and the row."""
     low = np.maximum(X - radius, np.asarray(threat.low, dtype=np.float64))
     high = np.minimum(X + radius, np.asarray(threat.high, dtype=np.float64))
@@ -59,7 +59,7 @@ class Range(NamedTuple):
         """The largest magnitude of each entry."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
-    def widened(self, slack: Any) -> Range:
+    def widened(self, slack: float | Array) -> Range:
         """With as much more on both sides."""
         return Range(self.low - slack, self.high + slack)
 
@@ -78,11 +78,11 @@ class Allowed(NamedTuple):
 class Boxes:
     """A pass through a network at one radius; norms are computed once."""
 
-    def __init__(self, threat: Any, precision: net.Precision) -> None:
+    def __init__(self, threat: ThreatLike, precision: net.Precision) -> None:
         self.threat, self.precision, self.radius = threat, precision, threat.radius
         self.known: dict[Any, Any] = {}
 
-    def linear(self, x: Any, step: Affine) -> Any:
+    def linear(self, x: Allowed | Range, step: Affine) -> Any:
         """One map more; or centre and half-width, the latter through magnitudes."""
         if isinstance(x, Allowed):
             return x._replace(steps=(*x.steps, step))
@@ -96,7 +96,7 @@ class Boxes:
         found = Range(middle, middle).widened(step.bounding(half) + lost)
         return found._replace(last=last)
 
-    def bend(self, x: Any, step: layers.Function) -> Range:
+    def bend(self, x: Allowed | Range, step: layers.Function) -> Range:
         """Both ends; where it turns within, its lowest value too."""
         x = self.interval(x)
         a, b = step.apply(x.low), step.apply(x.high)
@@ -115,7 +115,7 @@ class Boxes:
         """Beyond the largest number nothing is computed rightly."""
         return x.widened(np.where(x.size <= self.precision.most, 0.0, math.inf))
 
-    def pool(self, x: Any, step: layers.Pool) -> Range:
+    def pool(self, x: Allowed | Range, step: layers.Pool) -> Range:
         """Maxima of both ends."""
         x = self.interval(x)
         return Range(step.apply(x.low), step.apply(x.high))
@@ -130,7 +130,7 @@ class Boxes:
         low, high = (np.concatenate([x[end] for x in found], axis) for end in (0, 1))
         return Range(low, high)
 
-    def interval(self, x: Any) -> Range:
+    def interval(self, x: Allowed | Range) -> Range:
         """The bounds of both methods, where the ball's matrix can be written out."""
         if isinstance(x, Range):
             return x
@@ -162,7 +162,7 @@ class Boxes:
         return self.known[keys]
 
 
-def free(threat: Any, A: Array) -> Array:
+def free(threat: ThreatLike, A: Array) -> Array:
     """A matrix by entries, without those that are fixed."""
     if threat.fixed is None:
         return A
@@ -211,7 +211,7 @@ class Lipschitz:
         self.p, self.radius, self.precision = p, radius, precision
         self.known: dict[Any, Any] = {}
 
-    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """The result of an earlier pass; else compute it."""
         if key not in self.known:
             self.known[key] = compute()

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from certus import layers as net
 from certus.certificate import Claim, Strength
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, ThreatLike
 from certus.verify import layers, reach
 from certus.verify.deciding import refused
 from certus.verify.layers import SLACK, Unbounded, share, walk
@@ -44,7 +44,7 @@ class Proof(NamedTuple):
     complete: bool = True
 
 
-def unproved(reason: str, radii: Sequence[float], X: Any) -> Proof:
+def unproved(reason: str, radii: Sequence[float], X: Sized) -> Proof:
     """No proof for any of the rows, and why.
 
     Parameters
@@ -60,12 +60,12 @@ def unproved(reason: str, radii: Sequence[float], X: Any) -> Proof:
 
 def prove_robust(
     network: net.Network,
-    X: Any,
-    y: Any,
-    threat: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    threat: ThreatLike,
     radii: Sequence[float],
     *,
-    outputs: Any = None,
+    outputs: Array | None = None,
     predicted: bool = False,
     deadline: float = math.inf,
 ) -> Proof:
@@ -117,9 +117,9 @@ class _Pass:
     network: net.Network
     X: Array
     y: Array
-    threat: Any
+    threat: ThreatLike
     radii: Sequence[float]
-    outputs: Any
+    outputs: Array | None
     predicted: bool
 
     def __post_init__(self) -> None:
@@ -326,7 +326,7 @@ def lipschitz_constant(network: net.Network, p: float) -> float:
     return float(constant)
 
 
-def among(proof: Proof, right: Any) -> Proof:
+def among(proof: Proof, right: ArrayLike) -> Proof:
     """A proof about the rows that are predicted correctly, as one about all rows.
 
     Parameters
@@ -343,7 +343,7 @@ def among(proof: Proof, right: Any) -> Proof:
     return proof._replace(certified=certified)
 
 
-def refuted(proof: Proof, fooled: Any) -> Proof:
+def refuted(proof: Proof, fooled: ArrayLike) -> Proof:
     """No proof at all if an attack changed a proved row: the model is another one.
 
     Parameters

@@ -18,7 +18,7 @@ import numpy as np
 from certus.certificate import Claim
 from certus.objectives import terms as t
 from certus.searches import directions
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, Matrix
 from certus.verify.deciding import refused
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.losses import one_hot
@@ -26,7 +26,7 @@ from certus.verify.kernel.spaces import UNIT
 from certus.verify.stating import Given
 
 
-def limits(loss: Any, y: Array) -> tuple[Array, Array]:
+def limits(loss: t.Loss, y: Array) -> tuple[Array, Array]:
     """Rows whose score may fall forever (y at its least), and those that may rise."""
     if isinstance(loss, t.Logistic):
         return y < 0, y > 0
@@ -34,7 +34,7 @@ def limits(loss: Any, y: Array) -> tuple[Array, Array]:
     return y == 0, y == top
 
 
-def _moves(p: Problem, X: Any, way: Array) -> tuple[Array, Array]:
+def _moves(p: Problem, X: Matrix, way: Array) -> tuple[Array, Array]:
     """What must not be negative along a direction (d + 1, k), and its own rounding."""
     z = np.asarray(X @ way[:-1]) + way[-1]
     own = np.asarray(abs(X) @ np.abs(way[:-1])) + np.abs(way[-1])
@@ -47,7 +47,7 @@ def _moves(p: Problem, X: Any, way: Array) -> tuple[Array, Array]:
     return np.where(rise, z, np.where(fall, -z, -np.abs(z))), own[:, 0]
 
 
-def holds(p: Problem, X: Any, way: Any) -> bool:
+def holds(p: Problem, X: Matrix, way: ArrayLike) -> bool:
     """Whether a direction proves that no minimiser exists, up to rounding."""
     way = np.asarray(way)
     way = way[:, None] if way.ndim == 1 else way

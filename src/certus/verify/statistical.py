@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import betainccinv, betaincinv
 
 from certus.certificate import Claim, Strength
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, Column
 from certus.verify.attributes import codes_of
 from certus.verify.deciding import measured, refused
 
@@ -133,13 +133,13 @@ def _intervals(question: _Question) -> list[RiskInterval]:
 
 
 def risk_claims(
-    losses: Any,
+    losses: ArrayLike,
     task: str,
     *,
     delta: float = 0.05,
     bounds: tuple[float, float] | None = None,
     threshold: float | None = None,
-    groups: Any = None,
+    groups: Column = None,
     ordered: bool = False,
     models: int = 1,
     target: float | None = None,
@@ -213,7 +213,7 @@ def risk_claims(
     return (*claims, claim)
 
 
-def risk_interval(losses: Any, task: str, **asked: Any) -> RiskInterval | None:
+def risk_interval(losses: ArrayLike, task: str, **asked: Any) -> RiskInterval | None:
     """The interval of :func:`risk_claims` as numbers; None if there is no interval.
 
     Parameters
@@ -234,7 +234,7 @@ def risk_interval(losses: Any, task: str, **asked: Any) -> RiskInterval | None:
 
 
 def interval_claim(
-    interval: Any,
+    interval: RiskInterval,
     name: str,
     *,
     detail: str,
@@ -284,13 +284,13 @@ def interval_claim(
 
 
 def _asked(
-    losses: Any,
+    losses: ArrayLike,
     task: str,
     delta: float = 0.05,
     models: int = 1,
     bounds: tuple[float, float] | None = None,
     threshold: float | None = None,
-    groups: Any = None,
+    groups: Column = None,
 ) -> _Question:
     """The question that the arguments ask; the losses must fit it."""
     values = np.asarray(losses, dtype=np.float64)
@@ -332,7 +332,7 @@ def _asked(
     return _Question(name, values, units, *asked)
 
 
-def _group_means(values: Array, groups: Any) -> Array:
+def _group_means(values: Array, groups: Column) -> Array:
     labels = np.asarray(groups)
     if labels.shape != values.shape:
         raise ValueError(

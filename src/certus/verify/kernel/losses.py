@@ -85,14 +85,14 @@ def one_hot(y: Array, n_classes: int) -> Array:
 # -- what rows share --------------------------------------------------------------
 
 
-def _zero(_: Any, y: Array) -> Array:
+def _zero(_: object, y: Array) -> Array:
     return np.zeros(np.shape(y))
 
 
 def _plain(excess: Callable[..., Array]) -> Callable[..., Both]:
     """An excess whose rounding is that of scores near the ones given."""
 
-    def both(term: Any, y: Array, z: Array, q: Array) -> Both:
+    def both(term: t.Loss, y: Array, z: Array, q: Array) -> Both:
         found = np.maximum(excess(term, y, z, q), 0.0)
         return found, np.zeros(np.shape(found))
 
@@ -103,7 +103,7 @@ def _clip(domain: Callable[..., tuple[Any, Any]]) -> Callable[..., Array]:
     return lambda term, y, u: u if domain is _line else np.clip(u, *domain(term, y))
 
 
-def _line(_: Any, y: Array) -> tuple[Any, Any]:
+def _line(_: object, y: Array) -> tuple[Any, Any]:
     return -np.inf, np.inf
 
 
@@ -123,7 +123,7 @@ def _mean(y: Array, s: Array) -> float:
 
 
 def stationary(
-    term: Any, y: Array, s: Array, pull: Callable[[float], float] = lambda b: 0.0
+    term: t.Loss, y: Array, s: Array, pull: Callable[[float], float] = lambda b: 0.0
 ) -> float:
     """The constant score b at which mean ℓ'(b) + pull(b), which rises, changes sign."""
     slope, share = LOSSES[type(term)].slope, s / s.sum()
@@ -308,7 +308,7 @@ def _squared_hinge_excess(_: t.SquaredHinge, y: Array, z: Array, q: Array) -> Ar
     return (np.maximum(m, 0) - q / 2) ** 2 + q * np.maximum(-m, 0)
 
 
-def _modified_huber_excess(_: Any, y: Array, z: Array, q: Array) -> Array:
+def _modified_huber_excess(_: object, y: Array, z: Array, q: Array) -> Array:
     m = 1 - y * z
     h = np.clip(m, 0, 2)
     return (h - q / 2) ** 2 + (2 * h - q) * (m - h)
@@ -501,7 +501,7 @@ def _log_shares(term: t.Softmax, y: Array, s: Array) -> Array:
     return np.log(np.maximum(share, 1e-30))
 
 
-def _log_mean(_: Any, y: Array, s: Array) -> float:
+def _log_mean(_: object, y: Array, s: Array) -> float:
     with np.errstate(divide="ignore"):
         return float(np.log(_mean(y, s)))
 
@@ -604,7 +604,7 @@ _TARGETS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-def row_of(loss: Any) -> LossRow:
+def row_of(loss: t.Loss) -> LossRow:
     """The row of a loss, or an error that names it."""
     row = LOSSES.get(type(loss))
     if row is None:
@@ -614,7 +614,7 @@ def row_of(loss: Any) -> LossRow:
     return row
 
 
-def check_targets(loss: Any, y: Array) -> None:
+def check_targets(loss: t.Loss, y: Array) -> None:
     """Raise unless the loss is defined for every target."""
     holds, words = _TARGETS[row_of(loss).takes]
     if not np.all(holds(loss, y)):

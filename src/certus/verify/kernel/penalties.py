@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 from certus.verify.kernel.spaces import UNIT
 
 
@@ -28,7 +28,7 @@ class Excess(NamedTuple):
     bound: float
 
 
-def _sound(levels: Any) -> bool:
+def _sound(levels: ArrayLike) -> bool:
     return bool(np.all(np.isfinite(levels)) and np.min(levels, initial=0.0) >= 0)
 
 
@@ -51,7 +51,7 @@ def _sum(found: Array, loose: Array) -> Excess:
     return Excess(float(found.sum()) * grow, float(loose.sum()) * grow)
 
 
-def _ratio(level: Any, size: Array) -> float:
+def _ratio(level: float | Array, size: Array) -> float:
     """min(1, min level/size⁺), a little below: the quotient is rounded."""
     with np.errstate(all="ignore"):
         most = float(np.fmax.reduce(size / level, axis=None, initial=0.0))
@@ -62,7 +62,7 @@ def _ratio(level: Any, size: Array) -> float:
 
 
 def _elastic_excess(
-    l1: Any, l2: float, w: Array, v: Array, error: Array, low: Any = None
+    l1: float | Array, l2: float, w: Array, v: Array, error: Array, low: Any = None
 ) -> Excess:
     """½l₂(w − p)² + |w|(l₁ − A·sign w), A = clip(−v, ±l₁), p = (−v − A)/l₂.
 
@@ -240,7 +240,7 @@ PENALTIES: dict[type, PenaltyRow] = {
 }
 
 
-def row_of(penalty: Any) -> PenaltyRow:
+def row_of(penalty: t.Penalty) -> PenaltyRow:
     """The row of a penalty, or an error that names it."""
     row = PENALTIES.get(type(penalty))
     if row is None:

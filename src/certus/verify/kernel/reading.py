@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus.typing import Array
+from certus.typing import Array, Column, Matrix, MatrixLike
 
 #: Targets below this have squares that a float64 cannot hold.
 TINY = 1e-153
@@ -32,34 +32,35 @@ class Weights(NamedTuple):
         return math.ldexp(share, -self.power)
 
 
-def as_matrix(X: Any) -> Any:
+def as_matrix(X: MatrixLike) -> Matrix:
     """X as a numeric 2-D array or CSR/CSC matrix, or an error that says what to do."""
+    found: Any = X
     if sparse.issparse(X):
-        X = X if X.format in ("csr", "csc") else X.tocsr()
-        if X.dtype.kind not in "fiub":
+        found = found if found.format in ("csr", "csc") else found.tocsr()
+        if found.dtype.kind not in "fiub":
             raise ValueError("X is not numeric: its entries must be real numbers.")
-        if not X.has_canonical_format:  # parts of an entry say nothing of its size
-            X = X.tocoo().astype(np.float64).asformat(X.format)
+        if not found.has_canonical_format:  # parts of an entry say nothing of its size
+            found = found.tocoo().astype(np.float64).asformat(found.format)
     else:
-        X = np.asarray(X)
-        if X.dtype.kind not in "fiub":
+        found = np.asarray(X)
+        if found.dtype.kind not in "fiub":
             try:
-                X = X.astype(np.float64)
+                found = found.astype(np.float64)
             except (TypeError, ValueError) as error:
                 raise ValueError(
                     f"X is not numeric ({error}). Encode text and categories first, "
                     "or pass the whole pipeline."
                 ) from None
-        if X.ndim != 2:
-            raise ValueError(f"X has shape {X.shape}; pass rows × columns.")
-    if X.shape[0] == 0:
+        if found.ndim != 2:
+            raise ValueError(f"X has shape {found.shape}; pass rows × columns.")
+    if found.shape[0] == 0:
         raise ValueError("X has no rows.")
-    return X
+    return found
 
 
-def refuse_holes(X: Any) -> None:
+def refuse_holes(X: Matrix) -> None:
     """Raise if X holds NaN or inf."""
-    values = X.data if sparse.issparse(X) else X
+    values = X if isinstance(X, np.ndarray) else X.data
     bad = values.size - int(np.isfinite(values).sum())
     if bad:
         raise ValueError(f"X holds {bad} NaN or infinite values. Fill or drop them.")
@@ -73,7 +74,7 @@ def plain(coef: Any) -> Array:
     return found
 
 
-def numbers(y: Any, n: int) -> Array:
+def numbers(y: Column, n: int) -> Array:
     """Targets as float64, shape (n,) or (n, k)."""
     y = np.asarray(y)
     if y.ndim not in (1, 2):
@@ -92,7 +93,7 @@ def numbers(y: Any, n: int) -> Array:
     return y
 
 
-def codes(y: Any, classes: Array, n: int | None = None) -> Array:
+def codes(y: Column, classes: Array, n: int | None = None) -> Array:
     """Position of each label among the (sorted) ``classes`` of the model."""
     y = np.asarray(y)
     if y.ndim == 0:
@@ -122,7 +123,7 @@ def codes(y: Any, classes: Array, n: int | None = None) -> Array:
     return np.asarray(found, dtype=np.int64)
 
 
-def weights(sample_weight: Any, n: int) -> Weights:
+def weights(sample_weight: Column, n: int) -> Weights:
     """Non-negative row weights, not all zero, within a range that can be summed."""
     s = np.ones(n) if sample_weight is None else np.asarray(sample_weight, float)
     if s.ndim == 0:
@@ -151,7 +152,7 @@ def times_classes(given: Weights, factors: Array, labels: Array) -> Weights:
 
 
 def class_weights(
-    class_weight: Any, given: Weights, labels: Array, classes: Array, counts: str
+    class_weight: object, given: Weights, labels: Array, classes: Array, counts: str
 ) -> Array:
     """One weight per class; "balanced" counts "weights" or "rows"."""
     if isinstance(class_weight, Mapping):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus.typing import Array
+from certus.typing import Array, CompressedMatrix, Matrix
 
 #: Runs work on slices of the rows, in their order: ``each(work, n, step)``.
 Each = Callable[[Callable[[slice], Any], int, int], Iterable[Any]]
@@ -68,7 +68,7 @@ class Space:
 
     def __init__(
         self,
-        X: Any,
+        X: Matrix,
         s: Array,
         free: bool,
         constant: float = 0.0,
@@ -76,13 +76,13 @@ class Space:
     ) -> None:
         self.s, self.total = s, float(s.sum())
         self.even = bool((s == s[:1]).all())  # as without weights
-        self.given, (self.n, self.width) = X, X.shape
+        self.given, self.n, self.width = X, X.shape[0], X.shape[1]
         self.constant, self.each, self.rough = constant, each, False
         self._norms: Array | None = None
         self._dense: Array | None = None  # norms of the columns held dense
         self.sparse: Any = None
         self.full = np.arange(self.width)  # columns held dense
-        if sparse.issparse(X):
+        if not isinstance(X, np.ndarray):
             self.sparse = X if X.dtype == np.float64 else X.astype(np.float64)
             counts = _counts(X, 0) if free else np.zeros(0)
             self.full = np.flatnonzero(counts == self.n)
@@ -131,7 +131,7 @@ class Space:
         tallest = self.n if quick else int(_counts(self.sparse, 0).max(initial=0))
         return max(dense, tallest)
 
-    def _block(self, part: slice, some: Any = slice(None)) -> Array:
+    def _block(self, part: slice, some: Array | slice = slice(None)) -> Array:
         A = self.X[part, some]
         if self.shifted:
             return np.subtract(A, self.shift[some], dtype=np.float64)
@@ -309,7 +309,7 @@ class Space:
         )
 
 
-def _counts(X: Any, axis: int) -> Array:
+def _counts(X: CompressedMatrix, axis: int) -> Array:
     """How many entries each column (0) or row (1) of a sparse matrix has."""
     along, size = X.format == ("csc", "csr")[axis], X.shape[1 - axis]
     return np.diff(X.indptr) if along else np.bincount(X.indices, minlength=size)
