@@ -19,6 +19,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.language import training
 from certus.language.base import fitted_tokenizer, joined, read_documents
+from certus.language.precision import require_precision
 from certus.language.sizing import SIZES
 from certus.language.transformer_text import TransformerText
 from certus.neural_network import distributed
@@ -119,6 +120,10 @@ class LanguageModel(TransformerText):
     warm_start : bool, default=False
         Whether to start from the last fit. Its tokeniser and network are kept: train on
         much text first, then on the text that matters.
+    precision : {"float32", "bfloat16"}, default="float32"
+        Precision of products in training. Weights and probabilities stay in float32.
+        "bfloat16" is refused on a processor without instructions for it, where it would
+        be ten times slower.
     device : str, default="cpu"
         Device on which torch computes.
     random_state : int, RandomState or None, default=None
@@ -191,6 +196,7 @@ class LanguageModel(TransformerText):
         max_time: float | None = 600.0,
         checkpoint: str | os.PathLike[str] | None = None,
         warm_start: bool = False,
+        precision: str = "float32",
         device: str = "cpu",
         random_state: RandomState = None,
     ) -> None:
@@ -217,6 +223,7 @@ class LanguageModel(TransformerText):
         self.max_time = max_time
         self.checkpoint = checkpoint
         self.warm_start = warm_start
+        self.precision = precision
         self.device = device
         self.random_state = random_state
 
@@ -307,3 +314,4 @@ class LanguageModel(TransformerText):
                 f"heads={self.heads}."
             )
         require_device(self.device)
+        require_precision(self.precision, self.device)

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from certus.callbacks import Monitor
 from certus.certificate import Status
+from certus.language.precision import in_precision
 from certus.language.scoring import log_probs
 from certus.language.simple_means import baselines
 from certus.language.sizing import ENOUGH, SIZES, NetworkSizes, choose
@@ -130,7 +131,8 @@ def language_step(model: Any, module: nn.Module, tokens: int) -> GradientStep:
         optimizer = Muon(muon_groups(module, rate, decay), lr=rate)
     else:
         optimizer = make_optimizer(kind, module, rate, decay)
-    return GradientStep(module, optimizer, next_token_loss, None, model.clip)
+    loss = in_precision(next_token_loss, model)
+    return GradientStep(module, optimizer, loss, None, model.clip)
 
 
 def make_plan(
@@ -213,6 +215,9 @@ class Course:
         Windows in a step.
     """
 
+    #: Whether the weights of the best look are put back at the end.
+    keeps_best = True
+
     def __init__(
         self, model: Any, run: TrainingRun, ids: Array, batch_size: int, watched: Any
     ) -> None:
@@ -259,7 +264,7 @@ class Course:
             max_epochs=run.epoch if over else sys.maxsize,
             patience=math.inf if self.watched is None else model.n_iter_no_change,
             max_time=model.max_time if planned else None,
-            keep_best=self.watched is not None,
+            keep_best=self.watched is not None and self.keeps_best,
         )
         evaluate = None if self.watched is None else self._evaluate
         status = train(run, self._batches, rules, evaluate, on_epoch)

@@ -103,6 +103,7 @@ def test_nothing_before_a_fit():
         ({"optimizer": "magic"}, "optimizer"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"device": "toaster"}, "device"),
+        ({"precision": "float16"}, "precision"),
         ({"tokenizer": "words"}, "tokenizer must be"),
         ({"tokenizer": ByteTokenizer()}, r"special_tokens=\['<\|end\|>'\]"),
         ({"tokenizer": 100}, "vocab_size must be at least 257"),
@@ -111,6 +112,22 @@ def test_nothing_before_a_fit():
 def test_settings_that_make_no_sense(options, words):
     with pytest.raises((TypeError, ValueError), match=words):
         clone(TINY).set_params(**options).fit("abc" * 100)
+
+
+@pytest.mark.parametrize("has", [False, True])
+def test_bfloat16_needs_a_processor_that_has_it(monkeypatch, has):
+    """Elsewhere it is refused, because it would be slower; weights stay float32."""
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: has, raising=False)
+    model = clone(TINY).set_params(precision="bfloat16")
+    if not has:
+        with pytest.raises(ValueError, match="about ten times slower"):
+            model.fit("abc" * 100)
+        return
+    rounded = model.fit("abc" * 100).weights_
+    exact = clone(TINY).fit("abc" * 100).weights_
+    assert all(part.dtype == np.float32 for part in rounded.values())
+    assert any(np.any(rounded[name] != exact[name]) for name in exact)
 
 
 def test_a_rate_that_blows_up_gives_back_weights_that_are_numbers():
