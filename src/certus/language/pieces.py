@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from certus.language import bpe_kernels as kernels
+from certus.language import bpe_learning_kernels as kernels
 from certus.language import splitting_kernels as splitting
 from certus.typing import Array
 

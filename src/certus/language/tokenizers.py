@@ -22,7 +22,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Fitted, Model, certified_fit, check_choice, check_number
 from certus.certificate import Evidence
-from certus.language import bpe_kernels as kernels
+from certus.language import bpe_encoding_kernels as encoding
+from certus.language import bpe_learning_kernels as learning
 from certus.language import vocabularies
 from certus.language.pieces import PieceCounts, as_bytes, in_pieces
 from certus.language.splitting_kernels import RULES
@@ -292,7 +293,7 @@ class BPETokenizer(ByteTokenizer):
             raise ValueError("The texts hold no byte; give at least one.")
         wanted = self.vocab_size - 256 - len(names)
         merges = np.empty((2 * wanted, 3), np.int32)
-        done = kernels.learn_merges(
+        done = learning.learn_merges(
             offsets, store, counts, wanted, int(self.min_count), merges
         )
         tokens = [bytes([b]) for b in range(256)]
@@ -327,7 +328,7 @@ class BPETokenizer(ByteTokenizer):
         seen = (np.zeros(room, np.int64), np.empty(most, np.uint64), *numbers)
         state, out = np.zeros(2, np.int64), np.empty(len(data), np.int32)
         for begin, ends in in_pieces(text, RULES[self.pattern]):
-            kernels.encode_pieces(text, begin, ends, merges, whole, seen, state, out)
+            encoding.encode_pieces(text, begin, ends, merges, whole, seen, state, out)
         return out[: state[1]].copy()
 
     def _tables(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
@@ -340,7 +341,7 @@ class BPETokenizer(ByteTokenizer):
             room = 1 << (2 * len(merges) + 16).bit_length()
             keys = np.zeros(room, np.uint64)
             ranks, new = np.zeros(room, np.int32), np.zeros(room, np.int32)
-            kernels.pair_table(merges, keys, ranks, new)
+            encoding.pair_table(merges, keys, ranks, new)
             whole = self._table_of_pieces()
             made = _TABLES[self] = (self.merges_, (singles, keys, ranks, new), whole)
         return made[1:]
@@ -351,7 +352,7 @@ class BPETokenizer(ByteTokenizer):
         np.cumsum([len(token) for token in tokens], out=offsets[1:])
         table = np.zeros(1 << (2 * len(tokens) + 1).bit_length(), np.int64)
         store = np.frombuffer(b"".join(tokens) or b"\0", np.uint8)
-        kernels.token_table(offsets, store, table)
+        encoding.token_table(offsets, store, table)
         return offsets, store, table
 
     # -- files of other libraries ------------------------------------------------

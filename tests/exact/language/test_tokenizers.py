@@ -131,10 +131,10 @@ def test_counts_have_64_bits() -> None:
     """One text counted 2³³ times beats another that is there more often modulo 2³²."""
     counted = PieceCounts().add(["ab", "cd"])
     counted.counts[:2] = [2**33, 7]
-    from certus.language import bpe_kernels
+    from certus.language import bpe_learning_kernels
 
     merges = np.empty((2, 3), np.int32)
-    done = bpe_kernels.learn_merges(*counted.arrays(), 1, 2, merges)
+    done = bpe_learning_kernels.learn_merges(*counted.arrays(), 1, 2, merges)
     assert done == 1 and merges[0].tolist() == [ord("a"), ord("b"), 256]
 
 

@@ -1,10 +1,10 @@
-"""Compiled loops of byte-level BPE: number pieces, learn merges and apply them.
+"""Compiled loops of byte-level BPE: count pieces and learn merges.
 
 A text comes cut into pieces (a word with the space before it, a run of digits, of
 signs, of white space); merges stay inside of a piece. Learning works on distinct
 pieces, so that its cost does not grow with the corpus: tokens of a piece form a linked
 list, each pair of neighbours knows where it occurs, and a heap holds the pairs by how
-often they do. Encoding looks whole pieces up in a table of those seen before.
+often they do.
 """
 
 from __future__ import annotations
@@ -15,29 +15,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
-
-_START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-_TURN, _ODD = np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
-#: Pieces longer than this are merged with a heap.
-LONG = 96
-
-
-@register_jitable
-def _hash(data: Any, i: int, j: int) -> Any:
-    h = _START
-    for t in range(i, j):
-        h = (h ^ np.uint64(data[t])) * _PRIME
-    return (h ^ h >> _TURN) * _ODD
-
-
-@register_jitable
-def _same(data: Any, i: int, j: int, store: Any, start: int, end: int) -> bool:
-    if j - i != end - start:
-        return False
-    for t in range(j - i):  # noqa: SIM110 (compiled)
-        if data[i + t] != store[start + t]:
-            return False
-    return True
+from certus.language.bpe_table_kernels import hash_of, pair_key, place_of, same_bytes
 
 
 @kernel
@@ -60,7 +38,7 @@ def count_pieces(
     mask, p, i = len(table) - 1, found[0], begin
     for e in range(len(ends)):
         j = ends[e]
-        h = _hash(data, i, j)
+        h = hash_of(data, i, j)
         at = np.int64(h & np.uint64(mask))
         while True:
             known = table[at] - 1
@@ -76,7 +54,7 @@ def count_pieces(
                 counts[p] = 1
                 p += 1
                 break
-            if hashes[known] == h and _same(
+            if hashes[known] == h and same_bytes(
                 data, i, j, store, offsets[known], offsets[known + 1]
             ):
                 counts[known] += 1
@@ -96,78 +74,6 @@ def fill_table(hashes: Any, n: int, table: Any) -> None:
         while table[at] != 0:
             at = (at + 1) & mask
         table[at] = p + 1
-
-
-# ---- pairs of tokens ----
-
-
-@register_jitable
-def _spread(key: Any) -> Any:
-    key = (key ^ key >> _TURN) * _ODD
-    return key ^ key >> _TURN
-
-
-@register_jitable
-def _place(keys: Any, key: Any) -> Any:
-    """Where a pair stands in the table, or the free place where it would."""
-    mask = len(keys) - 1
-    at = np.int64(_spread(key) & np.uint64(mask))
-    while keys[at] != 0 and keys[at] != key:
-        at = (at + 1) & mask
-    return at
-
-
-@register_jitable
-def _key(a: int, b: int) -> Any:
-    """A number for a pair of tokens, never 0."""
-    return (np.uint64(a) << np.uint64(32) | np.uint64(b)) + np.uint64(1)
-
-
-@kernel
-def pair_table(merges: Any, keys: Any, ranks: Any, new: Any) -> None:
-    """Fill a hash table with merges; the earlier of two for the same pair counts."""
-    for r in range(len(merges)):
-        key = _key(merges[r, 0], merges[r, 1])
-        at = _place(keys, key)
-        if keys[at] == 0:
-            keys[at], ranks[at], new[at] = key, r, merges[r, 2]
-
-
-@kernel
-def token_table(offsets: Any, store: Any, table: Any) -> None:
-    """Fill a hash table with the bytes of tokens; the first of two equal ones counts.
-
-    Token t is ``store[offsets[t]:offsets[t + 1]]``; those without bytes are left out.
-    """
-    mask = len(table) - 1
-    for t in range(len(offsets) - 1):
-        i, j = offsets[t], offsets[t + 1]
-        at = np.int64(_hash(store, i, j) & np.uint64(mask))
-        while table[at] != 0:
-            known = table[at] - 1
-            if _same(store, i, j, store, offsets[known], offsets[known + 1]):
-                break
-            at = (at + 1) & mask
-        if table[at] == 0 and j > i:
-            table[at] = t + 1
-
-
-@register_jitable
-def _whole_token(
-    data: Any, i: int, j: int, offsets: Any, store: Any, table: Any
-) -> int:
-    """The token whose bytes are those from i to j; -1 if there is none."""
-    mask = len(table) - 1
-    at = np.int64(_hash(data, i, j) & np.uint64(mask))
-    while table[at] != 0:
-        known = table[at] - 1
-        if _same(data, i, j, store, offsets[known], offsets[known + 1]):
-            return known
-        at = (at + 1) & mask
-    return -1
-
-
-# ---- learning ----
 
 
 @register_jitable
@@ -209,8 +115,8 @@ def _pair_of(
     x: int, y: int, keys: Any, index: Any, a: Any, b: Any, first: Any, n: int
 ) -> tuple[int, int]:
     """The number of a pair, a new one if need be; and how many pairs there are."""
-    key = _key(x, y)
-    at = _place(keys, key)
+    key = pair_key(x, y)
+    at = place_of(keys, key)
     if keys[at] == 0:
         keys[at], index[at] = key, n
         a[n], b[n], first[n] = x, y, -1
@@ -224,8 +130,8 @@ def _wider(keys: Any, index: Any, a: Any, b: Any, n: int) -> tuple[Any, Any]:
     keys = np.zeros(4 * len(keys), np.uint64)
     index = np.empty(len(keys), np.int64)
     for p in range(n):
-        key = _key(a[p], b[p])
-        at = _place(keys, key)
+        key = pair_key(a[p], b[p])
+        at = place_of(keys, key)
         keys[at], index[at] = key, p
     return keys, index
 
@@ -250,10 +156,10 @@ def _token_of(
 ) -> int:
     """The token with the bytes from i to j; n, after entering it, if there is none."""
     mask = len(table) - 1
-    at = np.int64(_hash(store, i, j) & np.uint64(mask))
+    at = np.int64(hash_of(store, i, j) & np.uint64(mask))
     while table[at] != 0:
         known = table[at] - 1
-        if _same(store, i, j, store, starts[known], ends[known]):
+        if same_bytes(store, i, j, store, starts[known], ends[known]):
             return known
         at = (at + 1) & mask
     table[at], starts[n], ends[n] = n + 1, i, j
@@ -380,161 +286,3 @@ def learn_merges(
                 size += 1
                 _rise(heap_counts, heap_pairs, size - 1, a, b)
     return done
-
-
-# ---- encoding ----
-
-
-@register_jitable
-def _merge_short(
-    ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any, rank: Any, made: Any
-) -> int:
-    """Apply the merges, lowest rank first, to n tokens from ``begin``; the rest."""
-    none = np.int32(2147483647)
-    for t in range(n - 1):
-        at = _place(keys, _key(ids[begin + t], ids[begin + t + 1]))
-        rank[t] = ranks[at] if keys[at] != 0 else none
-        made[t] = new[at]
-    while n > 1:
-        best = 0
-        for t in range(1, n - 1):
-            if rank[t] < rank[best]:
-                best = t
-        if rank[best] == none:
-            return n
-        ids[begin + best] = made[best]
-        for t in range(best + 1, n - 1):
-            ids[begin + t] = ids[begin + t + 1]
-            rank[t - 1] = rank[t]
-            made[t - 1] = made[t]
-        n -= 1
-        for t in range(max(best - 1, 0), min(best + 1, n - 1)):
-            at = _place(keys, _key(ids[begin + t], ids[begin + t + 1]))
-            rank[t] = ranks[at] if keys[at] != 0 else none
-            made[t] = new[at]
-    return n
-
-
-@register_jitable
-def _enter(heap: Any, size: int, value: Any) -> int:
-    heap[size] = value
-    i = size
-    while i > 0 and heap[i] < heap[(i - 1) // 2]:
-        heap[i], heap[(i - 1) // 2] = heap[(i - 1) // 2], heap[i]
-        i = (i - 1) // 2
-    return size + 1
-
-
-@register_jitable
-def _take(heap: Any, size: int) -> Any:
-    top = heap[0]
-    heap[0] = heap[size - 1]
-    i = 0
-    while 2 * i + 1 < size - 1:
-        c = 2 * i + 1
-        if c + 1 < size - 1 and heap[c + 1] < heap[c]:
-            c += 1
-        if heap[i] <= heap[c]:
-            break
-        heap[i], heap[c] = heap[c], heap[i]
-        i = c
-    return top
-
-
-@register_jitable
-def _merge_long(ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any) -> int:
-    """As :func:`_merge_short`, by a heap of (rank, place) and lists: n log n steps."""
-    ahead = np.arange(1, n + 1)
-    behind = np.arange(-1, n - 1)
-    heap = np.empty(3 * n, np.int64)  # rank · 2³² + place
-    size = 0
-    for t in range(n - 1):
-        at = _place(keys, _key(ids[begin + t], ids[begin + t + 1]))
-        if keys[at] != 0:
-            size = _enter(heap, size, np.int64(ranks[at]) << 32 | t)
-    while size > 0:
-        top = _take(heap, size)
-        size -= 1
-        t = top & 0xFFFFFFFF
-        u = ahead[t] if ids[begin + t] >= 0 else n
-        if u >= n:
-            continue
-        at = _place(keys, _key(ids[begin + t], ids[begin + u]))
-        if keys[at] == 0 or ranks[at] != top >> 32:
-            continue
-        ids[begin + t], ids[begin + u] = new[at], -1
-        ahead[t] = ahead[u]
-        if ahead[t] < n:
-            behind[ahead[t]] = t
-        for s in (behind[t], t):
-            if s >= 0 and ahead[s] < n:
-                at = _place(keys, _key(ids[begin + s], ids[begin + ahead[s]]))
-                if keys[at] != 0:
-                    size = _enter(heap, size, np.int64(ranks[at]) << 32 | s)
-    kept = 0
-    for t in range(n):
-        if ids[begin + t] >= 0:
-            ids[begin + kept] = ids[begin + t]
-            kept += 1
-    return kept
-
-
-@kernel
-def encode_pieces(
-    data: Any,
-    begin: int,
-    ends: Any,
-    merges: Any,
-    tokens: Any,
-    seen: Any,
-    state: Any,
-    out: Any,
-) -> None:
-    """Write the tokens of the pieces that end at ``ends`` behind those in ``out``.
-
-    ``merges`` are the tokens of the 256 bytes and the table of pairs; ``tokens`` is the
-    table of whole pieces that are tokens without a merge, if there are such. ``seen``
-    finds pieces met before: a table of their numbers, hash, begin, end, first token and
-    number of tokens of each. ``state`` counts the pieces remembered and the tokens.
-    """
-    singles, keys, ranks, new = merges
-    offsets, store, by_bytes = tokens
-    table, hashes, starts, stops, firsts, sizes = seen
-    mask, most = len(table) - 1, len(hashes)
-    rank, made = np.empty(LONG, np.int32), np.empty(LONG, np.int32)
-    known, w, i = state[0], state[1], begin
-    for e in range(len(ends)):
-        j = ends[e]
-        h = _hash(data, i, j)
-        at = np.int64(h & np.uint64(mask))
-        p = table[at] - 1
-        while p >= 0 and not (
-            hashes[p] == h and _same(data, i, j, data, starts[p], stops[p])
-        ):
-            at = (at + 1) & mask
-            p = table[at] - 1
-        if p >= 0:
-            first = firsts[p]
-            for t in range(sizes[p]):
-                out[w + t] = out[first + t]
-            w += sizes[p]
-            i = j
-            continue
-        size = 1
-        whole = _whole_token(data, i, j, offsets, store, by_bytes)
-        if whole >= 0:
-            out[w] = whole
-        else:
-            for t in range(i, j):
-                out[w + t - i] = singles[data[t]]
-            if j - i <= LONG:
-                size = _merge_short(out, w, j - i, keys, ranks, new, rank, made)
-            else:
-                size = _merge_long(out, w, j - i, keys, ranks, new)
-        if known < most:
-            table[at], hashes[known], starts[known], stops[known] = known + 1, h, i, j
-            firsts[known], sizes[known] = w, size
-            known += 1
-        w += size
-        i = j
-    state[0], state[1] = known, w
