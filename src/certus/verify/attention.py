@@ -5,8 +5,9 @@
     Attention(x) = [softmax(Q_h K_hᵀ/√d) V_h]_h W_O,   (Q, K, V) = x W
 
 It takes the configuration and the weights by name, and shares no code with the network
-that was trained. ``order=-1`` adds up all products backwards: how far both results are
-apart tells the size of the rounding, about 1e-13 for networks of a few layers.
+that was trained. Each row carries a bound of its rounding (``drift``), which grows with
+every layer. ``order=-1`` adds up all products backwards: how far both results are apart
+tells the size of the rounding, about 1e-13, where the bound says too little.
 Shapes: T tokens, M of them seen, d = width, H heads, V different tokens.
 """
 
@@ -20,6 +21,8 @@ import numpy as np
 from scipy.special import erf
 
 from certus.typing import Array
+from certus.verify import drift
+from certus.verify.drift import UNIT, Rows, Size
 
 #: Added to variances by layer norms.
 EPSILON = 1e-5
@@ -44,6 +47,7 @@ class PlainNetwork:
     ) -> None:
         self.config, self.weights, self.order = config, weights, order
         self.kept: dict[str, Array] = {}
+        self.sizes: dict[str, Size] = {}
         for name, allowed in ALLOWED.items():
             value = config.get(name, ...)
             counts = isinstance(value, int) and not isinstance(value, bool)
@@ -55,7 +59,7 @@ class PlainNetwork:
     def backwards(self) -> PlainNetwork:
         """The same weights with the other order of summation."""
         other = PlainNetwork(self.config, self.weights, -self.order)
-        other.kept = self.kept
+        other.kept, other.sizes = self.kept, self.sizes
         return other
 
     def get(self, name: str, shape: tuple[int, ...]) -> Array:
@@ -78,18 +82,29 @@ class PlainNetwork:
             b = np.ascontiguousarray(b[..., ::-1, :])
         return a @ b
 
-    def linear(self, x: Array, name: str, rows: int, bias: bool = True) -> Array:
-        """Return x Wᵀ + b, from (T, columns) to (T, rows)."""
-        z = self.times(x, self.get(f"{name}.weight", (rows, x.shape[-1])).T)
-        return z + self.get(f"{name}.bias", (rows,)) if bias else z
+    def size(self, name: str, *given: Any) -> Size:
+        """The size of these weights, found once."""
+        if name not in self.sizes:
+            self.sizes[name] = drift.size_of(*given)
+        return self.sizes[name]
 
-    def norm(self, x: Array, name: str, bias: bool) -> Array:
+    def linear(self, x: Rows, name: str, rows: int, bias: bool = True) -> Rows:
+        """Return x Wᵀ + b, from (T, columns) to (T, rows)."""
+        d = x.x.shape[-1]
+        W = self.get(f"{name}.weight", (rows, d))
+        b = self.get(f"{name}.bias", (rows,)) if bias else np.zeros(rows)
+        off = drift.product(x, self.size(name, W, b), d)
+        return Rows(self.times(x.x, W.T) + b, off)
+
+    def norm(self, x: Rows, name: str, bias: bool) -> Rows:
         """Mean 0 and variance 1 at each position, then scaled and shifted."""
-        d = x.shape[-1]
-        x = x - x.mean(axis=-1, keepdims=True)
-        x = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + EPSILON)
-        x = x * self.get(f"{name}.weight", (d,))
-        return x + self.get(f"{name}.bias", (d,)) if bias else x
+        d = x.x.shape[-1]
+        y = scaled(x, x.x - x.x.mean(axis=-1, keepdims=True), EPSILON)
+        gain = self.get(f"{name}.weight", (d,))
+        z = y.x * gain
+        b = self.get(f"{name}.bias", (d,)) if bias else np.zeros(d)
+        off = np.abs(gain).max() * y.off + UNIT * drift.lengths(z)
+        return Rows(z + b, drift.added(off, 0.0, z + b))
 
 
 def forward(
@@ -129,6 +144,20 @@ def scores(
     read: PlainNetwork, tokens: Any, source: Any = None, segments: Any = None
 ) -> Array:
     """As :func:`forward`, for weights that are kept between calls."""
+    return bounded(read, tokens, source, segments).x
+
+
+def bounded(
+    read: PlainNetwork, tokens: Any, source: Any = None, segments: Any = None
+) -> Rows:
+    """Scores, and how far each score of a position may be off; or states."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        found = passed(read, tokens, source, segments)
+    return found._replace(off=np.where(np.isnan(found.off), np.inf, found.off))
+
+
+def passed(read: PlainNetwork, tokens: Any, source: Any, segments: Any) -> Rows:
+    """One pass through all layers."""
     config, seen = read.config, None
     if config["kind"] == "both":
         seen = embed(read, source, None)
@@ -141,11 +170,15 @@ def scores(
     x = last(read, x, "norm")
     if config["kind"] == "encoder":
         return x
-    name = "embedding" if config["tied"] else "head"
-    return read.linear(x, name, config["n_tokens"], bias=False)
+    name, d = "embedding" if config["tied"] else "head", config["width"]
+    W = read.get(f"{name}.weight", (config["n_tokens"], d))
+    # Of one score only the row of W matters that it comes from.
+    longest = float(drift.lengths(W).max())
+    off = drift.UP * longest * (x.off + drift.gamma(d + 2) * drift.lengths(x.x))
+    return Rows(read.times(x.x, W.T), off)
 
 
-def embed(read: PlainNetwork, tokens: Any, segments: Any) -> Array:
+def embed(read: PlainNetwork, tokens: Any, segments: Any) -> Rows:
     """Vectors of tokens and places, (..., T, d)."""
     config = read.config
     n, d = config["n_tokens"], config["width"]
@@ -158,36 +191,40 @@ def embed(read: PlainNetwork, tokens: Any, segments: Any) -> Array:
     if config["context"] < T:
         raise ValueError(f"{T} tokens do not fit into {config['context']} places.")
     x = read.get("embedding.weight", (n, d))[ids]
+    off = np.zeros(x.shape[:-1])
     if config["position"] == "learned":
         x = x + read.get("positions", (config["context"], d))[:T]
+        off = drift.added(off, 0.0, x)
     elif config["position"] == "sinusoidal":
         angles = turns(T, d // 2)
         waves = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(T, d)
         x = x + waves
-    if config["segments"]:
-        table = read.get("segment.weight", (config["segments"], d))
-        x = x + table[np.zeros_like(ids) if segments is None else np.asarray(segments)]
-        x = read.norm(x, "embedding_norm", True)
-    return x
+        off = drift.added(drift.turned(Rows(waves, off), np.arange(T)), 0.0, x)
+    if not config["segments"]:
+        return Rows(x, off)
+    table = read.get("segment.weight", (config["segments"], d))
+    x = x + table[np.zeros_like(ids) if segments is None else np.asarray(segments)]
+    return read.norm(Rows(x, drift.added(off, 0.0, x)), "embedding_norm", True)
 
 
-def last(read: PlainNetwork, x: Array, name: str) -> Array:
+def last(read: PlainNetwork, x: Rows, name: str) -> Rows:
     """The norm behind all layers, which only pre-norm networks have."""
     pre = read.config["norm"] == "pre"
     return read.norm(x, name, read.config["bias"]) if pre else x
 
 
 def layer(
-    read: PlainNetwork, x: Array, at: str, causal: bool, source: Array | None = None
-) -> Array:
+    read: PlainNetwork, x: Rows, at: str, causal: bool, source: Rows | None = None
+) -> Rows:
     """Self-attention, attention to a source if any, feed-forward; (..., T, d)."""
     bias, pre = read.config["bias"], read.config["norm"] == "pre"
     rotary = read.config["position"] == "rotary"
 
-    def add(x: Array, name: str, part: Callable[[Array], Array]) -> Array:
-        if pre:
-            return x + part(read.norm(x, f"{at}{name}_norm", bias))
-        return read.norm(x + part(x), f"{at}{name}_norm", bias)
+    def add(x: Rows, name: str, part: Callable[[Rows], Rows]) -> Rows:
+        more = part(read.norm(x, f"{at}{name}_norm", bias) if pre else x)
+        total = x.x + more.x
+        x = Rows(total, drift.added(x.off, more.off, total))
+        return x if pre else read.norm(x, f"{at}{name}_norm", bias)
 
     name = f"{at}attention"
     x = add(x, "attention", lambda h: attend(read, h, h, name, causal, rotary))
@@ -198,45 +235,56 @@ def layer(
 
 def attend(
     read: PlainNetwork,
-    x: Array,
-    memory: Array,
+    x: Rows,
+    memory: Rows,
     name: str,
     causal: bool,
     rotary: bool = False,
-) -> Array:
+) -> Rows:
     """What each position of x (..., T, d) takes from the memory (..., M, d)."""
-    config, d = read.config, x.shape[-1]
+    config, d = read.config, x.x.shape[-1]
     H = config["heads"]
     W = read.get(f"{name}.qkv.weight", (3 * d, d))
     b = np.zeros(3 * d)
     if config["bias"]:
         b = read.get(f"{name}.qkv.bias", (3 * d,))
     q, k, v = (
-        heads(read.times(h, W[i * d : (i + 1) * d].T) + b[i * d : (i + 1) * d], H)
+        project(read, h, f"{name}.{i}", W[i * d : (i + 1) * d], b[i * d : (i + 1) * d])
         for i, h in enumerate((x, memory, memory))
     )  # (..., H, T or M, d/H)
     if config["qk_norm"]:
         # As in training: the epsilon is that of the weights' own precision.
         given = np.asarray(read.weights[f"{name}.qkv.weight"]).dtype
-        tiny = np.finfo(given if given.kind == "f" else np.float64).eps
-        q, k = (
-            p / np.sqrt(np.square(p).mean(axis=-1, keepdims=True) + tiny)
-            for p in (q, k)
-        )
+        tiny = float(np.finfo(given if given.kind == "f" else np.float64).eps)
+        q, k = scaled(q, q.x, tiny), scaled(k, k.x, tiny)
     if rotary:
         q, k = turn(q), turn(k)
-    S = read.times(q, np.swapaxes(k, -1, -2)) / math.sqrt(d // H)
+    S = read.times(q.x, np.swapaxes(k.x, -1, -2)) / math.sqrt(d // H)
     if causal:
-        later = np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, None]
+        later = np.arange(k.x.shape[-2]) > np.arange(q.x.shape[-2])[:, None]
         S = np.where(later, -np.inf, S)
     P = softmax(S)  # (..., H, T, M)
-    z = np.swapaxes(read.times(P, v), -2, -3).reshape(x.shape)
-    return read.linear(z, f"{name}.output", d, config["bias"])
+    z = read.times(P, v.x)
+    off = drift.lengths(np.swapaxes(drift.mixed(q, k, v, P, z), -1, -2))
+    z = np.swapaxes(z, -2, -3).reshape(x.x.shape)
+    return read.linear(Rows(z, off), f"{name}.output", d, config["bias"])
 
 
-def heads(x: Array, H: int) -> Array:
+def project(read: PlainNetwork, x: Rows, name: str, W: Array, b: Array) -> Rows:
     """From (..., T, d) to (..., H, T, d/H)."""
-    return np.swapaxes(x.reshape(*x.shape[:-1], H, -1), -2, -3)
+    d, H = x.x.shape[-1], read.config["heads"]
+    z = read.times(x.x, W.T) + b
+    z = np.swapaxes(z.reshape(*z.shape[:-1], H, -1), -2, -3)
+    size = read.size(name, W.reshape(H, -1, d), b.reshape(H, -1))
+    off = drift.product(Rows(x.x[..., None, :], x.off[..., None]), size, d)
+    return Rows(z, np.swapaxes(off, -1, -2))
+
+
+def scaled(x: Rows, c: Array, epsilon: float) -> Rows:
+    """Each row of c, which is x or its distance from its mean, with mean square 1."""
+    sigma = np.sqrt(np.square(c).mean(axis=-1, keepdims=True) + epsilon)
+    y = c / sigma
+    return Rows(y, drift.scaled(x, y, sigma[..., 0], math.sqrt(epsilon)))
 
 
 def turns(T: int, half: int) -> Array:
@@ -244,20 +292,22 @@ def turns(T: int, half: int) -> Array:
     return np.arange(T)[:, None] * 10000.0 ** (-np.arange(half) / half)
 
 
-def turn(x: Array) -> Array:
+def turn(x: Rows) -> Rows:
     """Turn the coordinates i and i + d/2 of each place together by its angle."""
-    half = x.shape[-1] // 2
-    angles = turns(x.shape[-2], half)
-    a, b, cos, sin = x[..., :half], x[..., half:], np.cos(angles), np.sin(angles)
-    return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+    T, half = x.x.shape[-2], x.x.shape[-1] // 2
+    angles = turns(T, half)
+    a, b, cos, sin = x.x[..., :half], x.x[..., half:], np.cos(angles), np.sin(angles)
+    y = np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+    return Rows(y, drift.turned(x, np.arange(T)))
 
 
-def feed(read: PlainNetwork, x: Array, name: str) -> Array:
+def feed(read: PlainNetwork, x: Rows, name: str) -> Rows:
     """W₂ φ(W₁ x + b₁) + b₂ at each position; "swiglu": W₂ (silu(W₁x) ⊙ W₃x)."""
     config = read.config
     kind, bias = config["activation"], config["bias"]
     rows = config["hidden"] * (2 if kind == "swiglu" else 1)
-    h = read.linear(x, f"{name}.inner", rows, bias)
+    given = read.linear(x, f"{name}.inner", rows, bias)
+    h = given.x
     match kind:
         case "gelu":
             h = h * (0.5 + 0.5 * erf(h / math.sqrt(2)))
@@ -271,7 +321,12 @@ def feed(read: PlainNetwork, x: Array, name: str) -> Array:
         case "swiglu":
             a, b = np.split(h, 2, axis=-1)
             h = a * (0.5 + 0.5 * np.tanh(a / 2)) * b
-    return read.linear(h, f"{name}.outer", x.shape[-1], bias)
+    y = read.linear(
+        Rows(h, np.zeros(h.shape[:-1])), f"{name}.outer", x.x.shape[-1], bias
+    )
+    sizes = read.sizes[f"{name}.inner"], read.sizes[f"{name}.outer"]
+    off = drift.fed(x, *drift.slopes_of(kind, given.x, given.off), *sizes)
+    return Rows(y.x, drift.added(y.off, off, y.x))
 
 
 def softmax(S: Array) -> Array:
@@ -284,3 +339,17 @@ def log_softmax(S: Array) -> Array:
     """Logarithms of the probabilities of each row."""
     z = S - S.max(axis=-1, keepdims=True)
     return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+
+
+def log_probs(read: PlainNetwork, tokens: Any) -> Rows:
+    """Log-probabilities of what follows each token, and what they may be off by."""
+    return logarithms(bounded(read, tokens))
+
+
+def logarithms(S: Rows) -> Rows:
+    """Log-probabilities from scores; scores off by e move log p by at most 2e."""
+    lp = log_softmax(S.x)
+    far = np.abs(lp).max(axis=-1)
+    own = drift.gamma(S.x.shape[-1] + 64) + 10 * UNIT * far
+    off = drift.UP * (2 * S.off + own)
+    return Rows(lp, np.where(off >= 0, off, np.inf))

@@ -21,10 +21,11 @@ from scipy.special import bdtr
 from certus.certificate import Claim, Strength
 from certus.typing import Array
 from certus.verify import attention
-from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
-from certus.verify.deciding import Number, U, measured, refused
-from certus.verify.language import BITS, DELTA, FACTOR, ROUNDED, student
+from certus.verify.deciding import Number, U, gamma, measured, refused
+from certus.verify.drift import Rows
+from certus.verify.language import BITS, DELTA, student
+from certus.verify.scoring import FACTOR, figure
 
 #: Texts that are listed, or drawn, for the excess over a source's entropy.
 LISTED, DRAWN = 4_096, 256
@@ -57,47 +58,47 @@ def decoding_claim(
     if not whole or np.any(found[:-1] == end):
         what = "the continuation is unfinished, or goes on behind its end"
         return refused("decoding_gap", what, "pass a finished continuation")
-    said = _log_prob(read, start, found)
-    off = FACTOR * abs(said - _log_prob(read.backwards(), start, found))
-    bound, done = _best_first(read, start, end, length, visits, said)
-    gap = Number(max(0.0, bound - said), off + 64 * U * length)
+    own = _log_prob(read, start, found)
+    bound, off, done = _best_first(read, start, end, length, visits, own.value)
+    # Each of the two sums has at most this many terms, each off by at most this much.
+    said, lost = own.value, own.rounding + length * (off + 4 * U * abs(own.value))
+    gap = Number(max(0.0, bound - said), lost)
     far = gap.value > gap.rounding
     shown = f"at most {gap.most:.3g} nats below the best" if far else "the best of all"
-    return bd.proved(
-        *("decoding_gap", gap, None),
+    return figure(
+        *("decoding_gap", gap),
         f"log p is {said:.4f}, {shown} ({done:,} beginnings were continued)",
+        lambda: FACTOR * abs(said - _log_prob(read.backwards(), start, found).value),
         objective=f"max log p of a continuation of up to {length} tokens − log p of "
         "this one",
         theorem="no text is more probable than its beginning, and the unfinished "
         "beginnings cover all texts that were not finished",
-        assumptions=(ROUNDED,),
     )
 
 
-def _log_prob(read: PlainNetwork, start: Array, found: Array) -> float:
-    lp = attention.log_softmax(
-        attention.scores(read, np.append(start, found[:-1]).astype(np.int64))
-    )[len(start) - 1 :]
-    return math.fsum(lp[np.arange(len(found)), found])
+def _log_prob(read: PlainNetwork, start: Array, found: Array) -> Number:
+    lp = attention.log_probs(read, np.append(start, found[:-1]).astype(np.int64))
+    each = lp.x[np.arange(len(found)) + len(start) - 1, found]
+    return Number(math.fsum(each), math.fsum(lp.off[len(start) - 1 :]))
 
 
 def _best_first(
     read: PlainNetwork, start: Array, end: int, length: int, visits: int, said: float
-) -> tuple[float, int]:
-    """An upper bound of the best log p, and how many beginnings were continued."""
-    best, done = said, 0
+) -> tuple[float, float, int]:
+    """The best log p from above, a term's rounding, and the beginnings continued."""
+    best, off, done = said, 0.0, 0
     heap: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     while heap and -heap[0][0] > best and done < visits:
         minus, begun = heapq.heappop(heap)
         given = np.append(start, begun).astype(np.int64)
-        lp = attention.log_softmax(attention.scores(read, given)[-1]) - minus
-        done += 1
+        scored = attention.log_probs(read, given)
+        lp, off, done = scored.x[-1] - minus, max(off, scored.off[-1]), done + 1
         for token in np.flatnonzero(lp > best).tolist():
             if token == end or len(begun) + 1 == length:
                 best = max(best, float(lp[token]))
             else:
                 heapq.heappush(heap, (-float(lp[token]), (*begun, token)))
-    return max(best, -heap[0][0] if heap else best), done
+    return max(best, -heap[0][0] if heap else best), off, done
 
 
 # -- the entropy of a source ----------------------------------------------------------
@@ -156,9 +157,10 @@ def excess_claim(
         texts = _drawn(law, length, seed)
     P = source_log_probs(law, texts)
     Q = _model_log_probs(read, end, symbols, texts)
-    each, off = _divergences(P, Q), 0.0
+    each = _divergences(P, Q.x)
     words: Any = {
-        "objective": f"(1/n) E log₂ P(x)/Q(x) over texts of n = {length} symbols",
+        "objective": f"(1/n) E log₂ P(x)/Q(x) over texts of n = {length} symbols, the "
+        "first of them from the stationary law as computed",
     }
     if not listed:
         low, high = student(each / length / BITS, DELTA)
@@ -173,13 +175,21 @@ def excess_claim(
         )
     weights = np.exp(_taken(P, texts).sum(axis=1))
     value = math.fsum(weights * each) / length / BITS
-    back = _model_log_probs(read.backwards(), end, symbols, texts)
-    off = FACTOR * float(np.abs(back - Q).max()) / BITS + 1e-12
-    return bd.proved(
-        *("entropy_excess", Number(value, off), None),
+    # Shares of each term: of its weight, a product; of its logarithms; of the sum.
+    deep = float(np.where(np.isfinite(P), np.abs(P), 0.0).max())
+    share = gamma(64 * length * (1 + m + deep))
+    sizes = math.fsum(weights * _divergences(P, Q.x, sizes=True))
+    off = (float(Q.off.max()) + share * sizes / length) / BITS * (1 + 1e-6)
+
+    def estimated() -> float:
+        back = _model_log_probs(read.backwards(), end, symbols, texts)
+        return FACTOR * float(np.abs(back.x - Q.x).max()) / BITS
+
+    return figure(
+        *("entropy_excess", Number(value, off)),
         f"{value:.4f} bits per symbol above the entropy of the source",
+        estimated,
         theorem=f"all {len(texts):,} texts were listed; a divergence is never negative",
-        assumptions=(ROUNDED,),
         **words,
     )
 
@@ -196,18 +206,20 @@ def _drawn(law: Array, length: int, seed: int) -> Array:
 
 def _model_log_probs(
     read: PlainNetwork, end: int, symbols: Array, texts: Array
-) -> Array:
+) -> Rows:
     """Return log Q of each symbol at each place, (texts, length, m)."""
     given = np.column_stack([np.full(len(texts), end), symbols[texts[:, :-1]]])
     parts = np.array_split(given, max(1, len(given) * given.shape[1] // 4_096))
-    found = [attention.log_softmax(attention.scores(read, part)) for part in parts]
-    return np.concatenate([lp[..., symbols] for lp in found])
+    found = [attention.log_probs(read, part) for part in parts]
+    lp = np.concatenate([each.x[..., symbols] for each in found])
+    return Rows(lp, np.concatenate([each.off for each in found]))
 
 
-def _divergences(P: Array, Q: Array) -> Array:
-    """Σ_t Σ_m P log P/Q of each text."""
+def _divergences(P: Array, Q: Array, sizes: bool = False) -> Array:
+    """Σ_t Σ_m P log P/Q of each text; or the sizes of the terms."""
     with np.errstate(invalid="ignore"):
-        terms = np.where(np.isneginf(P), 0.0, np.exp(P) * (P - Q))
+        logs = np.abs(P) + np.abs(Q) + 1 if sizes else P - Q
+        terms = np.where(np.isneginf(P), 0.0, np.exp(P) * logs)
     return np.asarray(terms.sum(axis=(1, 2)))
 
 

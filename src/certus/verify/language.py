@@ -5,14 +5,14 @@
 The bytes are those of the text as given, and the tokens must decode to exactly these.
 As p(text) is the sum over all ways to cut the text, this way alone needs at least as
 many bits: the figure speaks about the text and is comparable between tokenisers. The
-probabilities come from the verifier's own transformer. The rounding of its logits is
-estimated, not bounded: ten times the difference between two orders of summation.
+probabilities come from the verifier's own transformer, with a bound of their rounding
+(``scoring``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,24 +27,27 @@ from certus.verify import attention
 from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
+from certus.verify.drift import Rows
+from certus.verify.scoring import (
+    NEAR,
+    Stretch,
+    decide,
+    estimate,
+    farthest,
+    figure,
+    log_probs,
+    spread,
+    window_log_probs,
+    windows,
+)
 from certus.verify.stating import Checked, Given, require
 
 #: Multiplications that are spent at level "quick", and tokens that are compared then.
 QUICK, COMPARED = 1.5e10, 1_024
 #: Fewest windows from which the bits of all are estimated.
 FEWEST = 12
-#: Largest difference between two logarithms of a probability: float32 and some layers.
-NEAR = 1e-3
-#: Windows that are added up in both orders, and the factor on their difference.
-TWICE, FACTOR = 4, 10.0
-#: Numbers of scores that are held at a time.
-HELD = 1 << 24
 END = "<|end|>"
 RAW = str | bytes | bytearray | memoryview
-ROUNDED = (
-    "the rounding of the network's scores is at most ten times the difference between "
-    "two orders of summation; this is an estimate"
-)
 DELTA = 0.05
 BITS = math.log(2)
 
@@ -89,15 +92,15 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     )
     own = log_probs(read, stream) if every else None
     part = stream if own is not None else stream[: COMPARED + 1]
-    off = rounding(read, part, windows(len(part) - 1, read.config["context"]))
     claims = [
-        bits_claim(read, stream, n_bytes, own, off, len(documents)),
+        bits_claim(read, stream, n_bytes, own, len(documents)),
         counted,
-        agreement_claim(read, part, own, off, model_says),
-        causality_claim(read, stream, off, model_says),
+        agreement_claim(read, part, own, model_says),
+        causality_claim(read, stream, model_says),
     ]
-    if given.level == "full":
-        claims.insert(1, stated_claim(claims[0], model.bits_per_byte(given.X)))
+    if given.level == "full" and own is not None:
+        said = model.bits_per_byte(given.X)
+        claims.insert(1, stated_claim(bits_of(own, n_bytes), said))
     return claims, bd.verdict(claims), marks
 
 
@@ -156,71 +159,6 @@ def bytes_claim(
     )
 
 
-# -- probabilities --------------------------------------------------------------------
-
-
-class Stretch(NamedTuple):
-    """Tokens ``begin … stop − 1`` go in; ``first … stop`` are scored."""
-
-    begin: int
-    first: int
-    stop: int
-
-
-def windows(n: int, context: int) -> list[Stretch]:
-    """Windows over n tokens behind an end-of-text token, each half a context on."""
-    found, step = [Stretch(0, 1, min(context, n))], max(1, context // 2)
-    while found[-1].stop < n:
-        begin, done = found[-1].begin + step, found[-1].stop
-        found.append(Stretch(begin, done + 1, min(begin + context, n)))
-    return found
-
-
-def window_log_probs(
-    read: PlainNetwork, stream: Array, some: list[Stretch]
-) -> Iterator[tuple[Stretch, Array]]:
-    """Each window with log p of its scored tokens."""
-    config = read.config
-    row = max(config["n_tokens"], config["heads"] * config["context"])
-    many = max(1, HELD // (config["context"] * row))
-    same: dict[int, list[Stretch]] = {}
-    for window in some:
-        same.setdefault(window.stop - window.begin, []).append(window)
-    for alike in same.values():
-        for i in range(0, len(alike), many):
-            part = alike[i : i + many]
-            given = np.stack([stream[w.begin : w.stop] for w in part])
-            found = attention.log_softmax(attention.scores(read, given))
-            for w, lp in zip(part, found, strict=True):
-                at = np.arange(w.first, w.stop + 1)
-                yield w, lp[at - 1 - w.begin, stream[at]]
-
-
-def log_probs(read: PlainNetwork, stream: Array) -> Array:
-    """Natural log p of each token behind the first, in the stated windows."""
-    found = np.zeros(len(stream) - 1)
-    every = windows(len(found), read.config["context"])
-    for window, lp in window_log_probs(read, stream, every):
-        found[window.first - 1 : window.stop] = lp
-    return found
-
-
-def rounding(read: PlainNetwork, stream: Array, some: list[Stretch]) -> float:
-    """Ten times the largest difference of a token's log p in two orders; relative."""
-    picked = [some[i] for i in spread(len(some), TWICE)]
-    there, back = (
-        dict(window_log_probs(each, stream, picked))
-        for each in (read, read.backwards())
-    )
-    apart = [np.abs(there[w] - back[w]).max() for w in picked]
-    return FACTOR * float(max(apart)) + 64 * bd.U
-
-
-def spread(n: int, size: int) -> list[int]:
-    """At most ``size`` places between 0 and n − 1, the first and the last included."""
-    return sorted({int(i) for i in np.linspace(0, n - 1, min(n, size)).round()})
-
-
 # -- bits -----------------------------------------------------------------------------
 
 
@@ -230,32 +168,37 @@ def many(read: PlainNetwork) -> int:
     return max(FEWEST, int(QUICK / (read.config["context"] * size)))
 
 
+def bits_of(own: Rows, n_bytes: int) -> Number:
+    """Bits per byte, and their rounding."""
+    total = -math.fsum(own.x) / BITS
+    lost = math.fsum(own.off) / BITS + 64 * bd.U * abs(total)
+    return Number(total / n_bytes, lost / n_bytes)
+
+
 def bits_claim(
     read: PlainNetwork,
     stream: Array,
     n_bytes: int,
-    own: Array | None,
-    off: float,
+    own: Rows | None,
     documents: int = 1,
 ) -> Claim:
     """Bits per byte from all log-probabilities, or an interval from some windows."""
-    every = windows(len(stream) - 1, read.config["context"])
     words: Any = {"objective": told(read, documents)}
     if own is None:
+        every = windows(len(stream) - 1, read.config["context"])
         rng = np.random.default_rng(len(stream))
         picked = np.sort(rng.permutation(len(every))[: many(read)])
         some = [every[i] for i in picked]
         return _sampled(read, stream, n_bytes, len(every), some, words)
-    total = -math.fsum(own) / BITS
-    lost = off / BITS * len(own) + 64 * bd.U * total
-    found = Number(total / n_bytes, lost / n_bytes)
-    return bd.proved(
-        *("bits_per_byte", found, None),
-        f"{found.most:.4f} bits per byte for {n_bytes:,} bytes "
-        f"({total / 8:,.0f} bytes with an arithmetic coder)",
+    found = bits_of(own, n_bytes)
+    shown = found.most if found.rounding <= NEAR else found.value
+    return figure(
+        *("bits_per_byte", found),
+        f"{shown:.4f} bits per byte for {n_bytes:,} bytes "
+        f"({shown * n_bytes / 8:,.0f} bytes with an arithmetic coder)",
+        lambda: estimate(read, stream) / BITS * len(own.x) / n_bytes,
         theorem="the chain rule; the probability of the text is at least that of its "
         "tokens",
-        assumptions=(ROUNDED,),
         **words,
     )
 
@@ -281,7 +224,7 @@ def _sampled(
 ) -> Claim:
     """An interval for the bits of all windows from some that were drawn at random."""
     found = dict(window_log_probs(read, stream, picked))
-    bits = np.array([-found[w].sum() / BITS for w in picked])
+    bits = np.array([-found[w].x.sum() / BITS for w in picked])
     low, high = student(bits, DELTA, of=count)
     low, high = (count * max(0.0, end) / n_bytes for end in (low, high))
     return Claim(
@@ -306,18 +249,16 @@ def student(values: Array, delta: float, of: float = math.inf) -> tuple[float, f
     return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 
-def stated_claim(found: Claim, said: float) -> Claim:
+def stated_claim(found: Number, said: float) -> Claim:
     """Whether the model's own figure is the verifier's."""
-    value = (found.value or 0.0) - found.allowance
-    apart = abs(float(said) - value)
-    return bd.proved(
-        *("stated_bits", Number(apart, found.allowance), 1e-3),
+    apart = abs(float(said) - found.value)
+    return decide(
+        *("stated_bits", Number(apart, found.rounding), NEAR),
         f"the model's own figure, {said:.4f} bits per byte, is {apart:.1e} away",
         missed=f"the model says {said:.4f} bits per byte, but the text costs "
-        f"{value:.4f}",
+        f"{found.value:.4f}",
         objective="|bits per byte of the model − bits per byte of the verifier|",
         theorem="both counted on the same bytes",
-        assumptions=found.assumptions,
         fix="count the raw bytes of the text, and each token once",
     )
 
@@ -328,15 +269,15 @@ Numbers = Callable[[Array], Array]
 
 
 def agreement_claim(
-    read: PlainNetwork, stream: Array, own: Array | None, off: float, model: Numbers
+    read: PlainNetwork, stream: Array, own: Rows | None, model: Numbers
 ) -> Claim:
     """Whether the model gives each token the verifier's probability."""
     n = len(stream) - 1
     own = log_probs(read, stream) if own is None else own
-    apart = np.abs(own - numbers(model, stream[1:]))
-    worst = float(apart.max()) if np.isfinite(apart).all() else math.inf
-    return bd.proved(
-        *("agreement", Number(worst, off), NEAR),
+    found = farthest(*own, numbers(model, stream[1:]))
+    worst = found.value
+    return decide(
+        *("agreement", found, NEAR),
         f"the model's log-probabilities of {n:,} tokens agree within {worst:.1e}",
         missed=f"the model's log-probability of a token is {worst:.2g} away from that "
         "of its weights",
@@ -344,7 +285,6 @@ def agreement_claim(
         "tokens",
         theorem="the network was run again in float64 from its configuration and "
         "weights",
-        assumptions=(ROUNDED,),
         fix="restore the model file, or fit again",
     )
 
@@ -356,9 +296,7 @@ def numbers(model: Numbers, ids: Array) -> Array:
     return said
 
 
-def causality_claim(
-    read: PlainNetwork, stream: Array, off: float, model: Numbers
-) -> Claim:
+def causality_claim(read: PlainNetwork, stream: Array, model: Numbers) -> Claim:
     """Whether probabilities depend on earlier tokens alone, at some places.
 
     The verifier is given the tokens before each place and no others; and the model is
@@ -367,20 +305,21 @@ def causality_claim(
     context = read.config["context"]
     n = min(len(stream) - 1, 2 * context)
     ids = stream[1 : n + 1]
-    said, worst = numbers(model, ids), 0.0
+    said, worst, off = numbers(model, ids), 0.0, 0.0
     places = spread(n, 6)
     every = windows(n, context)
     for t in places:
         w = next(w for w in every if w.first <= t + 1 <= w.stop)
         before = stream[w.begin : t + 1]
-        lp = attention.log_softmax(attention.scores(read, before)[-1])
+        lp = attention.log_probs(read, before)
         other = ids.copy()
         other[t + 1 :] = (ids[t + 1 :][::-1] + 1) % (ids.max() + 1)
         again = numbers(model, other)[: t + 1]
-        moved = float(np.abs(again - said[: t + 1]).max())
-        worst = max(worst, abs(float(lp[ids[t]]) - said[t]), moved)
-    worst = worst if math.isfinite(worst) else math.inf
-    return bd.proved(
+        found = farthest(lp.x[-1:, ids[t]], lp.off[-1:], said[t : t + 1])
+        moved = farthest(said[: t + 1], np.zeros(1), again)
+        worst = max(worst, found.value, moved.value)
+        off = max(off, found.rounding, moved.rounding)
+    return decide(
         *("causality", Number(worst, off), NEAR),
         f"at {len(places)} places, later tokens move no probability by more than "
         f"{worst:.1e}",
@@ -389,6 +328,5 @@ def causality_claim(
         objective="largest change of a token's log p if later tokens are left out or "
         "changed",
         theorem="the verifier was given the earlier tokens only",
-        assumptions=(ROUNDED,),
         fix="mask the positions that come later",
     )

@@ -8,7 +8,8 @@ by Jensen's inequality, f being −mean log λ·pₜ. The same holds for any oth
 so f(λ) − min f ≤ f(λ) − f(κ) + log maxₘ gₘ(κ), where κ takes steps of EM.
 
 Rounding: pₜ relative to the largest of its row is right to a share of (8 + abs(log pₜ))
-u, the sum over M members and n tokens to γ.
+u, the sum over M members and n tokens to γ, a logarithm to 8 u of itself; by how much λ
+misses the sum 1 counts as rounding.
 """
 
 from __future__ import annotations
@@ -76,8 +77,10 @@ def _shares(L: Array, lam: Array) -> tuple[Array, Array, float]:
     """Probabilities by member, and mixed, relative to a row's largest; rounding."""
     top = L.max(axis=1, keepdims=True)
     P = np.exp(L - top)
+    P[P < 1e-290] = 0.0  # where digits are lost
     deep = float(np.abs(np.where(P > 0, L, top)).max())
-    return P, P @ lam, (16 + 2 * deep) * U + gamma(len(lam))
+    share = (16 + 2 * deep) * U + gamma(len(lam) + 4)
+    return P, P @ lam, share + abs(float(lam.sum()) - 1)
 
 
 def _gap(L: Array, lam: Array, size: int, tol: float) -> Claim:
@@ -85,18 +88,20 @@ def _gap(L: Array, lam: Array, size: int, tol: float) -> Claim:
     scale, at, gaps = n / size / math.log(2), lam, []
     with np.errstate(divide="ignore"):
         here = np.log(mixed)
+    far = float(np.abs(here).max())
     for _ in range(STEPS):  # of EM, for weights of another text than this
         with np.errstate(divide="ignore", invalid="ignore"):
             g = (P / (P @ at)[:, None]).mean(axis=0)
-            saved = float(np.mean(np.log(P @ at) - here))
+            there = np.log(P @ at)
+            saved, far = float(np.mean(there - here)), max(far, np.abs(there).max())
         top = float(g.max())
         gaps.append(saved + math.log(top) if saved + top < math.inf else math.inf)
         if min(gaps) * scale <= tol / 2 or math.log(top) < 1e-3 * saved:
             break
         at = (at + 1 / len(lam)) / 2 if len(gaps) == 1 else at * g
         at = at / at.sum()
-    deep = 4 * U * float(np.abs(here).max()) if n else 0.0
-    found = Number(max(0.0, min(gaps)) * scale, (4 * (share + gamma(n)) + deep) * scale)
+    lost = 4 * (share + gamma(n)) * (1 + far) + 32 * U * far
+    found = Number(max(0.0, min(gaps)) * scale, lost * scale)
     return bd.proved(
         *("mixing_gap", found, tol),
         f"no other weights save more than {found.most:.1e} bits per byte "
@@ -116,7 +121,7 @@ def _bits(L: Array, lam: Array, size: int) -> Claim:
     with np.errstate(divide="ignore"):
         nats = -(L.max(axis=1) + np.log(mixed))
     total = math.fsum(nats.tolist())
-    off = len(L) * 2 * share + 4 * U * math.fsum(np.abs(nats).tolist())
+    off = len(L) * 2 * share + 12 * U * math.fsum(np.abs(nats).tolist())
     scale = 1 / (size * math.log(2))
     found = Number(total * scale, off * scale)
     alone = ", ".join(f"{-math.fsum(column) * scale:.4f}" for column in L.T.tolist())

@@ -13,13 +13,14 @@ are found by bisection, one length after the other. They are counted again with
 ``bincount``, the tokens before a run by counting the longer runs that end in it.
 
 Rounding: products and sums of numbers ≥ 0 keep p right to a share of γ₃ₖ₊₂ for k
-contexts; its logarithm is then off by at most twice that plus 2 u abs(log p).
+contexts; its logarithm is then off by at most twice that plus 9 u abs(log p).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from certus.typing import Array
 from certus.verify import deciding as bd
 from certus.verify import language
 from certus.verify.deciding import Number, U, gamma
+from certus.verify.drift import Rows
 from certus.verify.stating import Checked, Given, require
 
 #: How far a sum of probabilities may be from one; a share or discount from ours.
@@ -220,7 +222,7 @@ def _reach(line: Array, end: int) -> Array:
 
 def _bits_claim(documents: list[bytes], order: int, bits: Array) -> Claim:
     total, n = math.fsum(bits.tolist()), len(bits)
-    rounding = 4 * n * gamma(3 * order + 2) + 4 * U * math.fsum(np.abs(bits).tolist())
+    rounding = 4 * n * gamma(3 * order + 2) + 12 * U * math.fsum(np.abs(bits).tolist())
     size, many = sum(map(len, documents)), len(documents)
     found = Number(total / size, rounding / size)
     ends = f" and {many - 1:,} ends of text" if many > 1 else ""
@@ -232,6 +234,44 @@ def _bits_claim(documents: list[bytes], order: int, bits: Array) -> Claim:
         theorem="the tokens decode to exactly these bytes; each p was computed again "
         "from the shares and backoffs of the model",
     )
+
+
+# -- drafts -----------------------------------------------------------------------
+
+
+class CountedDraft(NamedTuple):
+    """An n-gram model that proposed tokens to a network."""
+
+    tree: RunTree
+    order: int
+    end: int
+
+
+def counted_draft(config: Any, weights: Any) -> CountedDraft:
+    """The draft of a generation, from the arrays in its record."""
+    order, V = int(config["order"]), int(config["n_tokens"])
+    tree = _tree(SimpleNamespace(**weights), order, V)
+    return CountedDraft(tree, order, int(config["end"]))
+
+
+def scores_behind(draft: CountedDraft, stream: Array, begun: int) -> Rows:
+    """Log p of all tokens at the places from ``begun`` on, (n, V), and its rounding."""
+    tree, order = draft.tree, draft.order
+    reach = _reach(stream, draft.end)
+    runs = np.stack(_runs(tree, stream, reach, order - 1))
+    found = []
+    for place in range(begun, len(stream)):
+        p = np.full(tree.n_tokens, 1.0 / tree.n_tokens)
+        for context in runs[: int(reach[place]), place - 1]:
+            if context < 0:
+                break
+            p *= tree.backoff[context]
+            after = slice(tree.first[context], tree.first[context + 1])
+            p[tree.token[after]] += tree.share[after]
+        found.append(np.log(p))
+    lp = np.array(found)
+    off = 2 * gamma(3 * order + 2) + 9 * U * np.abs(lp).max(axis=1)
+    return Rows(lp, off)
 
 
 # -- counts -----------------------------------------------------------------------

@@ -26,7 +26,9 @@ from certus.verify import attention
 from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
-from certus.verify.language import FACTOR, NEAR, ROUNDED, windows
+from certus.verify.drift import Rows
+from certus.verify.ngrams import CountedDraft, counted_draft, scores_behind
+from certus.verify.scoring import NEAR, decide, farthest, windows
 from certus.verify.stating import Checked, Given, require
 
 #: Largest miss of an interval, and distance of two laws.
@@ -37,6 +39,8 @@ ALIKE = 1e-4
 TRIED = 24
 
 
+#: What proposed: a network, or a model that counts.
+Draft = PlainNetwork | CountedDraft
 #: Where a token comes from: the network, an accepted proposal, or what is left of p.
 DRAWN, ACCEPTED, RESIDUAL = 0, 1, 2
 
@@ -70,21 +74,26 @@ class Proposals(NamedTuple):
     accepted: Array
 
 
-def scores_at(read: PlainNetwork, stream: Array, begun: int) -> Array:
+def scores_at(read: PlainNetwork, stream: Array, begun: int) -> Rows:
     """The scores behind which tokens ``begun``, … of the stream were drawn, (n, V)."""
     found = []
     for w in windows(len(stream) - 1, read.config["context"]):
         first = max(w.first, begun)
         if first <= w.stop:
-            S = attention.scores(read, stream[w.begin : w.stop])
-            found.append(S[first - 1 - w.begin : w.stop - w.begin])
-    return np.concatenate(found)
+            S = attention.bounded(read, stream[w.begin : w.stop])
+            at = slice(first - 1 - w.begin, w.stop - w.begin)
+            found.append(Rows(S.x[at], S.off[at]))
+    return Rows(*(np.concatenate(part) for part in zip(*found)))
 
 
-def rounding_at(read: PlainNetwork, S: Array, stream: Array, begun: int) -> float:
-    """Ten times the largest difference of a score in two orders of summation."""
-    back = scores_at(read.backwards(), stream, begun)
-    return FACTOR * float(np.abs(S - back).max(initial=0.0)) + 64 * bd.U
+def lost_at(S: Rows, how: How) -> float:
+    """How far rounding moves a sum of probabilities, at most.
+
+    Scores that are off by e multiply each probability by a factor within exp(±2e/T), of
+    all tokens or of those that are kept.
+    """
+    e = 2 * float(S.off.max(initial=0.0)) / (how.temperature or 1.0)
+    return math.expm1(min(e, 700.0)) + bd.gamma(S.x.shape[-1] + 64)
 
 
 def laws(S: Array, how: How) -> list[Array]:
@@ -170,19 +179,19 @@ def replay_claim(
     worst, outside, ambiguous, off = (0.0 if sound else math.inf), 0, 0, 0.0
     if sound and n:
         found = scores_at(read, stream, begun)
-        off = rounding_at(read, found, stream, begun) / (how.temperature or 1.0)
+        off = lost_at(found, how)
         left = {} if proposals is None else _residuals(proposals)
         for i in np.flatnonzero(source != ACCEPTED):
-            tried = laws(found[i], how)
+            tried = laws(found.x[i], how)
             if source[i] == RESIDUAL:
-                tried = left.get(begun + int(i), [np.zeros(len(found[i]))])
+                tried = left.get(begun + int(i), [np.zeros(len(found.x[i]))])
             ambiguous += len(tried) > 1
             misses = [miss(p, int(stream[begun + i]), float(u[i])) for p in tried]
             outside += misses[0] > 0
             worst = max(worst, min(misses))
     what = "is the most probable one" if how.temperature == 0 else "is what was drawn"
     told = f"{outside:,} lie outside, by rounding" if outside else "none lies outside"
-    return bd.proved(
+    return decide(
         *("replay", Number(worst, off), MISS),
         f"each of {n:,} tokens {what}: {told} (at most {worst:.1e}); {ambiguous:,} had "
         "almost equal candidates",
@@ -190,7 +199,6 @@ def replay_claim(
         objective="largest distance of a uniform number from its token's interval",
         theorem="inverse distribution function, with the verifier's own network and "
         "without a cache",
-        assumptions=(ROUNDED,),
         fix="draw again with the stated parameters",
     )
 
@@ -206,20 +214,16 @@ def _residuals(given: Proposals) -> dict[int, list[Array]]:
 
 def cache_claim(read: PlainNetwork, stream: Array, begun: int, said: Array) -> Claim:
     """Whether log-probabilities found with a cache are those found without."""
-    S = scores_at(read, stream, begun)
-    lp, off = attention.log_softmax(S), rounding_at(read, S, stream, begun)
-    own = lp[np.arange(len(lp)), stream[begun:]]
-    said = np.asarray(said, dtype=np.float64).ravel()
-    worst = math.inf
-    if said.shape == own.shape and np.isfinite(said).all():
-        worst = float(np.abs(own - said).max(initial=0.0))
-    return bd.proved(
-        *("cache", Number(worst, 2 * off), NEAR),
+    lp = attention.logarithms(scores_at(read, stream, begun))
+    own = lp.x[np.arange(len(lp.x)), stream[begun:]]
+    found = farthest(own, lp.off, np.asarray(said, dtype=np.float64).ravel())
+    worst = found.value
+    return decide(
+        *("cache", found, NEAR),
         f"log-probabilities with and without a cache agree within {worst:.1e}",
         missed=f"with a cache, the log-probability of a token is {worst:.2g} off",
         objective="largest |log p with a cache − log p without| of an emitted token",
         theorem="the whole text was read again for each window",
-        assumptions=(ROUNDED,),
         fix="generate again; a cache must be emptied when the window moves",
     )
 
@@ -248,7 +252,7 @@ def distance(a: Array, b: Array) -> float:
 
 
 def speculative_claim(
-    read: PlainNetwork, draft: PlainNetwork, stream: Array, given: Proposals, how: How
+    read: PlainNetwork, draft: Draft, stream: Array, given: Proposals, how: How
 ) -> Claim:
     """Whether speculative steps have the law of the target network.
 
@@ -264,20 +268,24 @@ def speculative_claim(
     worst, apart, wrong, off = 0.0, 0.0, 0 if sound else max(1, n), 0.0
     if sound and n:
         first = int(places.min())
-        own, other = (scores_at(net, stream, first) for net in (read, draft))
-        off = rounding_at(read, own, stream, first)
-        off += rounding_at(draft, other, stream, first)
+        own = scores_at(read, stream, first)
+        counted = isinstance(draft, CountedDraft)
+        other = (scores_behind if counted else scores_at)(draft, stream, first)
+        lost = lost_at(other, how)
+        off = lost_at(own, how) + lost
         for place, token, q, p, drawn, decided, accepted in zip(*given):
-            true_p = _nearest(laws(own[place - first], how), p)
-            true_q = _nearest(laws(other[place - first], how), q)
+            true_p = _nearest(laws(own.x[place - first], how), p)
+            true_q = _nearest(laws(other.x[place - first], how), q)
             apart = max(apart, distance(p, true_p), distance(q, true_q))
             worst = max(worst, distance(step_law(true_q, p, q), true_p))
             u = 0.5 if how.temperature == 0 else float(drawn)
-            wrong += not miss(true_q, int(token), u) <= MISS
+            outside = miss(true_q, int(token), u)
+            worst = max(worst, outside)
+            wrong += not outside <= MISS + lost
             wrong += bool(accepted) != bool(decided * q[token] < p[token])
             wrong += bool(accepted) and stream[place] != token
-    found = Number(math.inf if wrong else worst, off / (how.temperature or 1.0))
-    return bd.proved(
+    found = Number(math.inf, 0.0) if wrong else Number(worst, off)
+    return decide(
         *("speculative_gap", found, MISS),
         f"{n:,} drafted tokens: the law of a step is within {worst:.1e} of the "
         f"target's; the p and q in use are within {apart:.1e} of the networks'",
@@ -288,7 +296,6 @@ def speculative_claim(
         objective="largest total variation distance of one step's law and the target's",
         theorem="the law of a step is q·min(1, p/q) plus what is left of p: a finite "
         "sum",
-        assumptions=(ROUNDED,),
         fix="accept with the same p and q that tokens are drawn from, filters included",
     )
 
@@ -305,11 +312,17 @@ class Statement(NamedTuple):
     """The network, and the record of a generation."""
 
     read: PlainNetwork
-    draft: PlainNetwork | None
+    draft: Draft | None
     stream: Array
     begun: int
     how: How
     searched: bool
+
+
+def _draft(config: Any, weights: Any) -> Draft:
+    if config.get("kind") == "ngram":
+        return counted_draft(config, weights)
+    return PlainNetwork(config, weights)
 
 
 def _generation(made: Any) -> Statement:
@@ -317,7 +330,7 @@ def _generation(made: Any) -> Statement:
     how = How(float(made.temperature), int(made.top_k or 0), float(made.top_p))
     return Statement(
         PlainNetwork(made.config, made.weights),
-        None if draft is None else PlainNetwork(draft.config, draft.weights),
+        None if draft is None else _draft(draft.config, draft.weights),
         np.append(int(made.end), np.asarray(made.ids)).astype(np.int64),
         int(made.prompt_length) + 1,
         how,

@@ -134,7 +134,10 @@ class Precise(attention.PlainNetwork):
 )
 @pytest.mark.parametrize("layers", [1, 3, 6])
 def test_the_estimated_rounding_covers_the_true_one(layers: int) -> None:
-    """Ten times the difference of two orders, against more digits; 12 networks each."""
+    """Ten times the difference of two orders, against more digits; 12 networks each.
+
+    The estimate is told where the bound is too large to prove anything.
+    """
     shares = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
