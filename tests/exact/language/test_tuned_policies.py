@@ -1,0 +1,340 @@
+"""Tuned policies: rewards rise, faults are found, runs resume, files come back."""
+
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from sklearn.base import clone  # noqa: E402
+
+import certus  # noqa: E402
+from certus.certificate import Status, Strength  # noqa: E402
+from certus.language import (  # noqa: E402  # noqa: E402
+    DPO,
+    GRPO,
+    PPO,
+    FineTuned,
+    LanguageModel,
+    RewardModel,
+    policy_base,
+    policy_losses,
+    rollouts,
+)
+from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
+
+WORDS = {"layers": 1, "width": 32, "heads": 2, "context": 16, "random_state": 0}
+ANIMALS = ["cat", "dog", "hen", "cow"]
+PROMPTS = ["a ", "my ", "the "]
+TEXTS = [f"{x}{y}" for x in PROMPTS for y in ANIMALS] * 6
+SMALL = {"max_tokens": 5, "batch_size": 32, "max_iter": 15, "random_state": 0}
+
+
+def likes_cows(prompt, answer):
+    return float(answer == "cow")
+
+
+@pytest.fixture(scope="module")
+def base():
+    return LanguageModel(**WORDS, max_iter=150, early_stopping=False).fit(TEXTS)
+
+
+@pytest.fixture(scope="module")
+def ppo(base):
+    model = PPO(base, likes_cows, beta=0.1, reward_range=(0, 1), **SMALL)
+    return model.fit(PROMPTS)
+
+
+def weights(model):
+    return {name: array.tobytes() for name, array in model.weights_.items()}
+
+
+@pytest.mark.catalog("LM-17", "LM-21")
+def test_the_reward_rises_while_the_divergence_stays_bounded(base, ppo):
+    history = ppo.history_
+    assert history["reward_low"][-1] > history["reward_high"][0]
+    made = ppo.generate_many(PROMPTS * 20, 5, random_state=0)
+    share = np.mean([each.text == "cow" for each in made])
+    plain = base.generate_many(PROMPTS * 20, 5, random_state=0)
+    assert share > 0.15 + np.mean([each.text == "cow" for each in plain])
+    claim = ppo.certificate_["kl_to_reference"]
+    assert claim.strength is Strength.STATISTICAL
+    assert 0 < history["kl"][-1] < claim.value < 5 * math.log(257 / 0.01)
+    assert ppo.certificate_["stated_samples"].met
+    assert ppo.certificate_["gap_to_optimal_policy"].strength is Strength.STATISTICAL
+    assert ppo.certificate_["gain_over_reference"].value > 0
+
+
+def test_scaled_groups_learn_as_well(base):
+    model = GRPO(base, likes_cows, beta=0.1, reward_range=(0, 1), **SMALL)
+    history = model.fit(PROMPTS).history_
+    assert history["reward_low"][-1] > history["reward_high"][0]
+    assert model.certificate_["stated_samples"].met
+
+
+def test_a_function_and_a_reward_model_are_both_rewards(base):
+    chosen, rejected = ["cow"] * 30, ["cat", "dog", "hen"] * 10
+    reward = RewardModel(base, random_state=0).fit(["a "] * 30, chosen, rejected)
+    model = PPO(base, reward, beta=0.5, **{**SMALL, "max_iter": 5}).fit(PROMPTS)
+    told = [reward("a ", text) for text in model.samples_["after"][:1]]
+    assert model.samples_["reward"][:1] == pytest.approx(told)
+    assert model.certificate_["stated_samples"].met
+    assert clone(model).reward is reward and clone(model).base is base
+
+
+@pytest.mark.catalog("LM-17", "LM-23")
+def test_each_stage_of_the_pipeline_is_preferred_to_the_one_before(base):
+    """Pre-trained, fine-tuned, PPO with a reward learnt from preferences."""
+    rng = np.random.default_rng(0)
+    answers = rng.choice(["cow", "cat", "dog"], p=[0.5, 0.3, 0.2], size=60).tolist()
+    sft = FineTuned(base, max_iter=40, random_state=0).fit(PROMPTS * 20, answers)
+    both = (sft.generate_many(PROMPTS * 40, 5, random_state=i) for i in (1, 2))
+    drawn = zip(PROMPTS * 40, *([each.text for each in made] for made in both))
+    pairs = [(x, y, z) for x, y, z in drawn if "cow" in (y, z) and y != z and y and z]
+    ranked = [(x, "cow", z if y == "cow" else y) for x, y, z in pairs]
+    reward = RewardModel(sft, random_state=0).fit(*map(list, zip(*ranked)))
+    ppo = PPO(sft, reward, beta=0.05, **SMALL).fit(PROMPTS)
+    shares = []
+    for model in (base, sft, ppo):
+        made = model.generate_many(PROMPTS * 50, 5, random_state=3)
+        shares.append(np.mean([each.text == "cow" for each in made]))
+    assert shares[0] + 0.1 < shares[1] and shares[1] + 0.1 < shares[2]
+    assert ppo.history_["kl"][-1] < 3.0
+
+
+@pytest.mark.catalog("LM-22")
+def test_without_weight_the_text_changes_nothing_and_with_it_less_is_forgotten(base):
+    words = {**SMALL, "beta": 0.0, "learning_rate": 0.01, "max_iter": 10}
+    plain = PPO(base, likes_cows, **words).fit(PROMPTS)
+    none = PPO(base, likes_cows, ptx=0.0, **words).fit(PROMPTS, TEXTS)
+    kept = PPO(base, likes_cows, ptx=2.0, **words).fit(PROMPTS, TEXTS)
+    assert weights(plain) == weights(none)
+    lost, less = (m.bits_per_byte(TEXTS[:24]) for m in (plain, kept))
+    before = base.bits_per_byte(TEXTS[:24])
+    assert lost > before + 0.1 and less - before < 0.5 * (lost - before)
+    assert "text_loss" in kept.history_
+
+
+@pytest.fixture(scope="module")
+def dpo(base):
+    prompts, chosen = PROMPTS * 10, ["cow"] * 30
+    model = DPO(base, beta=0.3, max_iter=40, learning_rate=1e-3, random_state=0)
+    return model.fit(prompts, chosen, ["cat", "dog", "hen"] * 10)
+
+
+def test_pairs_move_the_policy_towards_the_chosen_answers(base, dpo):
+    p, q = (
+        math.exp(m.token_log_probs(m.tokenizer_.encode("a cow"))[2:].sum())
+        for m in (dpo, base)
+    )
+    assert p > 1.5 * q
+    claim = dpo.certificate_["preference_loss"]
+    assert claim.strength is Strength.PROVED and claim.met and claim.value < 0.6
+    assert dpo.certificate_["gap_to_optimal_policy"].strength is Strength.REFUSED
+    assert dpo.history_["accuracy"][-1] > 0.9
+
+
+# -- planted faults -------------------------------------------------------------------
+
+
+def again(model, **changes):
+    """The certificate of a changed model."""
+    kept = {name: getattr(model, name) for name in changes}
+    try:
+        for name, value in changes.items():
+            setattr(model, name, value)
+        return certus.certify(model, PROMPTS)
+    finally:
+        for name, value in kept.items():
+            setattr(model, name, value)
+
+
+def test_a_swapped_reference_is_found(base, ppo):
+    other = LanguageModel(**WORDS, max_iter=40).fit(TEXTS)
+    assert again(ppo)["stated_samples"].met
+    assert again(ppo, base=other)["stated_samples"].met is False
+    assert again(ppo, base=other).status is not Status.SOLVED
+
+
+def test_a_divergence_by_sampled_ratios_is_found(base, monkeypatch):
+    def sampled(log_p, log_q):  # the usual estimate, from one token at each place
+        token = log_p.argmax(dim=-1, keepdim=True)
+        return (log_p - log_q).gather(-1, token)[..., 0]
+
+    monkeypatch.setattr(policy_base, "divergences", sampled)
+    words = {**SMALL, "max_iter": 5, "learning_rate": 0.01}
+    model = PPO(base, likes_cows, beta=0.1, **words).fit(PROMPTS)
+    assert model.certificate_["stated_samples"].met is False
+    assert "sum over the vocabulary" in model.certificate_["stated_samples"].detail
+
+
+def test_swapped_pairs_are_found(base, dpo):
+    prompts, chosen = PROMPTS * 10, ["cow"] * 30
+    rejected = ["cat", "dog", "hen"] * 10
+    right = certus.certify(dpo, prompts, list(zip(chosen, rejected)))
+    wrong = certus.certify(dpo, prompts, list(zip(rejected, chosen)))
+    assert right["preference_loss"].met
+    assert wrong["preference_loss"].met is False and wrong.met is False
+    assert "chosen" in wrong["preference_loss"].fix
+
+
+def test_another_reward_than_that_of_the_samples_is_found(ppo):
+    shifted = {"a ": 0.3, "my ": -0.2, "the ": 0.1}
+    other = lambda x, y: likes_cows(x, y) + shifted[x]  # noqa: E731
+    assert again(ppo, reward=other)["stated_samples"].met is False
+
+
+def test_a_reward_that_is_shifted_for_each_prompt_tunes_the_same_policy(base, ppo):
+    shifted = {"a ": 16.0, "my ": -8.0, "the ": 4.0}
+    model = clone(ppo).set_params(
+        reward=lambda x, y: likes_cows(x, y) + shifted[x], reward_range=(-10, 20)
+    )
+    with certus.config_context(certify="never"):
+        model.fit(PROMPTS)
+    for name, array in model.weights_.items():  # sums of 16 and 1 are exact
+        np.testing.assert_allclose(array, ppo.weights_[name], atol=1e-5)
+
+
+def test_negative_divergences_do_not_exist(ppo, dpo):
+    assert min(ppo.samples_["kl"]) >= 0 and min(dpo.samples_["kl"]) >= 0
+    assert min(ppo.history_["kl"]) >= 0
+
+
+# -- runs -----------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    """In place of a loss of power."""
+
+
+@pytest.mark.parametrize("kind", ["ppo", "grpo", "dpo"])
+def test_interrupted_and_resumed_is_uninterrupted(base, monkeypatch, tmp_path, kind):
+    if kind == "dpo":
+        model = DPO(base, max_iter=30, random_state=0)
+        data = (PROMPTS * 8, ["cow"] * 24, ["cat", "dog", "hen"] * 8)
+    else:
+        make, more = (PPO, {"ptx": 0.5}) if kind == "ppo" else (GRPO, {})
+        model = make(base, likes_cows, **SMALL, **more)
+        data = (PROMPTS, TEXTS) if kind == "ppo" else (PROMPTS,)
+    plain = Checkpoints.save
+
+    def save(self, run):
+        plain(self, run)
+        if run.epoch == 2:
+            raise Stopped
+
+    with certus.config_context(certify="never"):
+        whole = clone(model).fit(*data)
+        parts = clone(model).set_params(checkpoint=tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoints, "save", save)
+            with pytest.raises(Stopped):
+                parts.fit(*data)
+        parts = clone(parts).fit(*data)
+    assert weights(parts) == weights(whole)
+    assert parts.history_["loss"] == whole.history_["loss"]
+    assert parts.samples_["after"] == whole.samples_["after"]
+
+
+def test_a_reward_that_does_not_rise_ends_the_fit(base):
+    """The loss is no reason to go on; the interval of the reward is one to stop."""
+    words = {**SMALL, "max_iter": 400}
+    model = PPO(base, lambda x, y: 1.0, n_iter_no_change=2, **words)
+    with certus.config_context(certify="never"):
+        model.fit(PROMPTS)
+    assert model.n_iter_ <= 6 * rollouts.EVERY
+    assert model.history_["reward"] == [1.0] * len(model.history_["reward"])
+
+
+def test_a_limit_of_time_keeps_what_there_is(base):
+    model = PPO(base, likes_cows, **{**SMALL, "max_iter": 10**6}, max_time=1.0)
+    model.fit(PROMPTS)
+    assert model.certificate_.status is Status.TIME_LIMIT
+    assert 0 < model.n_iter_ < 10**6
+
+
+def test_a_file_brings_back_policy_base_and_samples(dpo, tmp_path):
+    dpo.save(tmp_path / "policy.certus")
+    back = certus.load(tmp_path / "policy.certus")
+    assert weights(back) == weights(dpo) and weights(back.base) == weights(dpo.base)
+    assert back.samples_["after"] == dpo.samples_["after"]
+    prompts, pairs = PROMPTS * 10, list(zip(["cow"] * 30, ["cat", "dog", "hen"] * 10))
+    assert certus.certify(back, prompts, pairs)["stated_samples"].met
+
+
+def test_a_tuned_policy_is_the_base_of_the_next_stage(base, dpo):
+    with certus.config_context(certify="never"):
+        model = PPO(dpo, likes_cows, **{**SMALL, "max_iter": 3}).fit(PROMPTS)
+    assert model.merge().generate("a ", 4, random_state=0).text == (
+        model.generate("a ", 4, random_state=0).text
+    )
+
+
+def test_callbacks_see_each_look(base):
+    seen = []
+
+    class Look:
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            pass
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            if context.task_name == "step":
+                seen.append(fitted_estimator.history_["reward"][-1])
+            return len(seen) == 2
+
+    model = PPO(base, likes_cows, **SMALL).set_callbacks(Look())
+    model.fit(PROMPTS)
+    assert len(seen) == 2 and model.certificate_.status is Status.STOPPED
+
+
+# -- for people -----------------------------------------------------------------------
+
+
+def test_answers_stand_side_by_side(ppo):
+    shown = ppo.side_by_side()
+    page = shown._repr_html_()
+    assert "before" in page and "a " in page and "<table>" in page
+    assert shown.to_frame().shape == (3, 6)
+    assert "mean reward" in page
+
+
+def test_the_frontier_is_drawn(ppo):
+    pytest.importorskip("matplotlib")
+    found = ppo.frontier()
+    ax = found.plot()
+    assert "KL" in ax.get_xlabel() and len(found.kl) == len(ppo.history_["kl"])
+    J = np.array(ppo.history_["objective"])
+    assert found.gain == pytest.approx(J[-1] - J[0])
+
+
+def test_proposals_are_the_draws_that_the_verifier_makes(ppo):
+    """The compiled sampler and the verifier agree, also with a floor."""
+    ids = [ppo.tokenizer_.encode(x) for x in PROMPTS * 20]
+    rng = np.random.default_rng(0)
+    u, v = rng.random((2, 60, 5))
+    read = certus.verify.PlainNetwork(ppo.base.config_, ppo.base.weights_)
+    from certus.verify.policy_draws import Duel, draw
+
+    duel = Duel(read, read, 256, 0.3, 5)
+    model = clone(ppo).set_params(floor=0.3)
+    proposed = model.propose_answers(ids, u, v, reference=True)
+    own, _ = draw(read, duel, [np.asarray(x) for x in ids], u, v)
+    same = [np.array_equal(a, b) for a, b in zip(proposed, own)]
+    assert np.mean(same) > 0.95  # float32 and float64 draw alike
+
+
+def test_floors_of_both_sides_agree():
+    lp = torch.log_softmax(torch.randn(3, 9).double(), dim=1)
+    from certus.verify.policy_draws import floored
+
+    ours = policy_losses.floored(lp, 0.05).numpy()
+    np.testing.assert_allclose(ours, floored(lp.numpy(), 0.05), rtol=1e-12)
