@@ -1,14 +1,28 @@
 # Written by `make stubs` from the rows of the package; do not edit.
+from certus.language.policy_results import AnswerComparison as AnswerComparison
+from certus.language.attention_maps import AttentionMaps as AttentionMaps
 from certus.language.tokenizers import BPETokenizer as BPETokenizer
 from certus.language.tokenizers import ByteTokenizer as ByteTokenizer
+from certus.language.characters import CharacterEncoder as CharacterEncoder
 from certus.language.copies import Contamination as Contamination
+from certus.language.context_use import ContextUse as ContextUse
+from certus.language.dpo import DPO as DPO
 from certus.language.generation import DraftRecord as DraftRecord
 from certus.language.copies import ExtractionRate as ExtractionRate
+from certus.language.fine_tuned import FineTuned as FineTuned
+from certus.language.grpo import GRPO as GRPO
 from certus.language.generation import Generation as Generation
 from certus.language.language_model import LanguageModel as LanguageModel
 from certus.language.copies import LongestCopy as LongestCopy
+from certus.language.masked import MaskedLanguageModel as MaskedLanguageModel
 from certus.language.mixture import MixtureOfModels as MixtureOfModels
 from certus.language.ngram import NGramModel as NGramModel
+from certus.language.policy_results import OptimalPolicy as OptimalPolicy
+from certus.language.ppo import PPO as PPO
+from certus.language.policy_results import PolicyFrontier as PolicyFrontier
+from certus.language.reward_model import RewardModel as RewardModel
+from certus.language.sentences import SentenceEncoder as SentenceEncoder
+from certus.language.surprise import Surprise as Surprise
 from certus.language.progress import TrainingProgress as TrainingProgress
 from certus.language.simple_means import baselines as baselines
 from certus.language.findings import bits_difference as bits_difference
@@ -17,4 +31,7 @@ from certus.language.findings import decoding_gap as decoding_gap
 from certus.language.findings import entropy_excess as entropy_excess
 from certus.language.copies import extraction_rate as extraction_rate
 from certus.language.copies import longest_copy as longest_copy
+from certus.language.policies import optimal_policy as optimal_policy
+from certus.language.policies import policy_gap as policy_gap
+from certus.language.preferences import preference_accuracy as preference_accuracy
 from certus.language.huggingface import read_gpt2 as read_gpt2
