@@ -269,8 +269,10 @@ def speculative_claim(
     if sound and n:
         first = int(places.min())
         own = scores_at(read, stream, first)
-        counted = isinstance(draft, CountedDraft)
-        other = (scores_behind if counted else scores_at)(draft, stream, first)
+        if isinstance(draft, CountedDraft):
+            other = scores_behind(draft, stream, first)
+        else:
+            other = scores_at(draft, stream, first)
         lost = lost_at(other, how)
         off = lost_at(own, how) + lost
         for place, token, q, p, drawn, decided, accepted in zip(*given):

@@ -10,7 +10,10 @@ from tests.exact.language.test_decoding import after, decoder_of, log_softmax, n
 from tests.helpers.language import WritingModel
 
 import certus
+from certus.language import NGramModel
+from certus.language.counted_drafts import CountedDraft
 from certus.language.decoding import check_rule, sample, sample_with_draft
+from certus.verify.ngrams import counted_draft, scores_behind
 from certus.verify.sampling import distance, step_law
 
 PROMPT = np.array([1, 2])
@@ -102,3 +105,74 @@ def test_tokens_with_a_draft_have_the_models_law() -> None:
     assert not counts[~some].any()
     chi = (((counts - expected) ** 2)[some] / expected[some]).sum()
     assert chi < 45  # 12 degrees of freedom: one in 100,000
+
+
+# -- an n-gram model as the draft -----------------------------------------------------
+
+TEXT = "Once upon a time there was a time that was once a thing of its own. " * 20
+
+
+@pytest.fixture(scope="module")
+def counted() -> NGramModel:
+    return NGramModel(order=4).fit([TEXT, "Once more. " * 5])
+
+
+def test_counts_propose_and_greedy_tokens_stay_the_same(counted: NGramModel) -> None:
+    for context in (4, 16):
+        model = WritingModel(size=0.3, context=context)
+        for many in (1, 3, 7):
+            words = {"draft": counted, "draft_tokens": many, "temperature": 0.0}
+            made = model.generate("Once ", 40, **words)
+            alone = model.generate("Once ", 40, temperature=0.0)
+            np.testing.assert_array_equal(made.ids, alone.ids)
+            np.testing.assert_array_equal(made.log_probs, alone.log_probs)
+
+
+def test_recorded_laws_of_counts_are_the_models(counted: NGramModel) -> None:
+    """q is what the n-gram model says after the tokens before, also behind an end."""
+    model = WritingModel(size=0.2)
+    made = model.generate("Once upon a ", 60, draft=counted, random_state=0)
+    draft = made.draft
+    assert draft is not None and len(draft.tokens) > 20
+    for i, place in enumerate(draft.places):
+        before = made.ids[:place]
+        np.testing.assert_allclose(
+            draft.q[i], counted.next_probabilities(before), rtol=1e-12
+        )
+        p, q = draft.p[i], draft.q[i]
+        assert distance(step_law(q, p, q), p) < 1e-12
+
+
+def test_the_verifier_computes_the_laws_of_counts_again(counted: NGramModel) -> None:
+    end = counted.tokenizer_.special["<|end|>"]
+    ids = counted.tokenizer_.encode("Once upon zebras, a time")
+    stream = np.r_[end, ids[:9], end, ids[9:]]  # an end in the middle
+    config, weights = CountedDraft(counted).config, CountedDraft(counted).weights
+    found = scores_behind(counted_draft(config, weights), stream, 1)
+    for t in range(1, len(stream)):
+        own = counted.next_probabilities(stream[1:t])
+        np.testing.assert_allclose(np.exp(found.x[t - 1]), own, rtol=1e-12)
+    assert (found.off < 1e-12).all()
+
+
+def test_the_verifier_replays_a_counted_draft(counted: NGramModel) -> None:
+    model = WritingModel(size=0.3)
+    for how in ({}, {"top_k": 20}, {"temperature": 0.7, "top_p": 0.9}):
+        made = model.generate("Once", 40, draft=counted, random_state=2, **how)
+        certificate = certus.certify(made)
+        assert certificate["speculative_gap"].met, certificate
+        assert certificate["replay"].met, certificate
+        assert made.draft is not None
+        q = np.roll(made.draft.q, 1, axis=1)
+        forged = dataclasses.replace(made, draft=dataclasses.replace(made.draft, q=q))
+        assert not certus.certify(forged)["speculative_gap"].met
+        weights = {**made.draft.weights, "shares_": made.draft.weights["shares_"] / 2}
+        other = dataclasses.replace(made.draft, weights=weights)
+        told = certus.certify(dataclasses.replace(made, draft=other))
+        assert not told["speculative_gap"].met
+
+
+def test_a_counted_draft_must_have_the_same_tokens(counted: NGramModel) -> None:
+    other = NGramModel(2, tokenizer=300).fit(TEXT)
+    with pytest.raises(ValueError, match="draft must have the same tokens"):
+        WritingModel().generate("a", draft=other)
