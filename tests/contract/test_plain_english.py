@@ -66,6 +66,11 @@ BANNED = {
     r"\bpassed over\b": "unknown words are passed over",
     r"\blest\b": "lest a name be cut in two",
     r"\bthe rooms? of (?:the|linear|kernel)\b": "the room of kernel machines",
+    r"\bnow and again\b": "extrapolated now and again",
+    r"\b(?:as|is|are) dear\b": "each as dear as one of training",
+    r"\bif ever so\b": "penalised, if ever so little",
+    r"\b(?:comes?|came) apart\b": "a run that comes apart",
+    r"\bthose who watch\b": "in plain float64: for those who watch",
 }
 
 

@@ -178,7 +178,7 @@ def bounding(module: nn.Module, constant: float) -> Callable[[], None]:
 
 
 def chain(module: nn.Module) -> list[Any]:
-    """The layers of a network that is one map after the other, or a sentence."""
+    """The layers of a network that is one map after the other; else an error."""
     config = getattr(module, "config", {})
     if config.get("residual") or config.get("dense"):
         raise ValueError(

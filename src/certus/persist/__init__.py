@@ -80,7 +80,7 @@ def save(model: Any, path: str | os.PathLike[str], *, split: Any = None) -> Path
     path : str or path
         Where to, usually ending in ``.certus``.
     split : object, optional
-        How the data was divided, kept for whoever checks the model later.
+        How the data was divided, kept for later checks of the model.
 
     Returns
     -------

@@ -18,7 +18,7 @@ from certus.verify.deciding import gamma
 
 #: Rows multiplied at a time, and blocks added up before they join the total.
 RUN, GROUP = 256, 64
-#: Up to so many rows or columns, eigenvalues are computed.
+#: Up to this many rows or columns, eigenvalues are computed.
 EIGEN = 2_000
 _SMALL = 1024
 

@@ -28,7 +28,7 @@ from certus.verify.deciding import Number, U, gamma
 
 #: Numbers handled at a time, so that they stay in cache.
 BLOCK = 1 << 15
-#: Where a mean moved by so many deviations, squares are summed again about the new one.
+#: If a mean moved by this many deviations, squares are summed again about the new one.
 FAR = 1e3
 #: Shares below this add nothing that float64 would keep.
 NOTHING = 1e-30

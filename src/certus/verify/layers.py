@@ -82,7 +82,7 @@ def share(precision: net.Precision, terms: int) -> float:
 
 
 def rounding(unit: net.Precision, step: Affine, size: Array, entries: float = 1) -> Any:
-    """What sums of terms of a size lose, for so many entries of a row.
+    """What sums of terms of a size lose, for this number of entries of a row.
 
     It is infinite beyond the largest number of the format.
     """

@@ -24,7 +24,7 @@ from certus.verify.blocks import add_up, cores, over_blocks
 from certus.verify.covariance import covariance_about
 from certus.verify.deciding import gamma, power_of_two
 
-#: Up to so many cells the probes take a second step: a few milliseconds. Steps at
+#: Up to this many cells the probes take a second step: a few milliseconds. Steps at
 #: level "full".
 STEPS, MANY = 1 << 24, 20
 #: Cells of X handled at a time, and columns multiplied at a time.

@@ -34,12 +34,12 @@ from certus.verify.stating import Checked, Given
 
 #: Share of the distance by which a row left out may be nearer.
 NEARER = 1e-10
-#: Coordinates compared at level "quick"; always at least two rows, at most so many.
+#: Coordinates compared at level "quick", and the most rows; always at least two rows.
 QUICK, QUICK_ROWS = 1 << 18, 64
 FULL, FULL_ROWS = 1 << 30, 1024
 #: Differences of coordinates held at a time.
 CELLS = 1 << 16
-#: Up to so many columns are stored by column, because short rows are slow.
+#: Up to this many columns, data are stored by column, because short rows are slow.
 NARROW = 32
 _POWERS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0}
 _POWERS |= {"chebyshev": np.inf, "infinity": np.inf}

@@ -41,7 +41,7 @@ from certus.verify.stating import Checked, Given
 
 #: Random directions that look for a variance left out.
 PROBES = 3
-#: Up to so many rows or columns the whole spectrum is computed, at either level.
+#: Up to this many rows or columns, both levels compute the whole spectrum.
 WHOLE = {"quick": 128, "full": 2_000}
 #: What tol=0 stands for (products tell a small σ to √γ of the largest), and the least
 #: that is asked of numbers in single precision.
