@@ -24,10 +24,12 @@ KERNEL_LINES = 1_500
 VERIFY_LINES = 8_720
 #: The rooms for language, a transformer of their own among them, have these together.
 ROOMS = "attention chains copies drift language mixing ngrams sampling scoring tokens"
+#: Tuned models and rewards.
+ROOMS += " rewards tuning"
 LANGUAGE = tuple(ROOMS.split())
 #: 1,200 for transformers, samplers, tokens and copies, 330 for n-grams and mixtures,
 #: 220 for a bound of a transformer's rounding, layer by layer, instead of an estimate.
-LANGUAGE_LINES = 1_750
+LANGUAGE_LINES = 1_750 + 440
 
 NO_CODE = {
     tokenize.COMMENT,

@@ -22,6 +22,7 @@ _WHERE = {
     "entropy_excess": "findings",
     "extraction_rate": "copies",
     "longest_copy": "copies",
+    "preference_accuracy": "preferences",
     "read_gpt2": "huggingface",
 }
 __all__, __getattr__, __dir__ = exports(__name__, _WHERE)

@@ -38,7 +38,7 @@ from certus.language.policy_losses import (
 )
 from certus.language.tuning import (
     TOGETHER,
-    Rows,
+    PairRows,
     TuningCourse,
     begin_tuning,
     fitted_base,
@@ -305,7 +305,9 @@ class DPO(TunedPolicy):
         self._keep_samples(prompts, run.rng)
 
 
-def _rows(pairs: AnswerPairs, known: torch.Tensor, chosen: Array, device: Any) -> Rows:
+def _rows(
+    pairs: AnswerPairs, known: torch.Tensor, chosen: Array, device: Any
+) -> PairRows:
     """Some pairs of answers as rows of a course."""
     numbers, n = torch.as_tensor(chosen), len(pairs) // 2
 
@@ -317,10 +319,10 @@ def _rows(pairs: AnswerPairs, known: torch.Tensor, chosen: Array, device: Any) -
         return Preferences(batch.inputs, batch.y, None, mask, known[both])
 
     longest = torch.maximum(pairs.lengths[numbers], pairs.lengths[numbers + n])
-    return Rows(fetch, longest)
+    return PairRows(fetch, longest)
 
 
-def _judge(loss: PreferenceLoss, held: Rows) -> Any:
+def _judge(loss: PreferenceLoss, held: PairRows) -> Any:
     """The loss of held-out pairs, and the share that is ranked as given."""
 
     @torch.no_grad()

@@ -23,7 +23,7 @@ from certus.evidence import BaseWitness
 from certus.language import adapters
 from certus.language.answers import AnswerPairs, encode_pairs
 from certus.language.tuning import (
-    Rows,
+    PairRows,
     TunedModel,
     TuningCourse,
     answer_loss,
@@ -152,12 +152,12 @@ class FineTuned(TunedModel):
     Examples
     --------
     >>> from certus.language import FineTuned, LanguageModel
-    >>> base = LanguageModel(layers=1, width=32, heads=2, context=32, max_iter=40,
-    ...                      random_state=0).fit("2+2=4. 3+1=4. 1+2=3. " * 50)
-    >>> prompts = ["2+2=", "1+2=", "3+1="] * 10
-    >>> answers = ["four", "three", "four"] * 10
-    >>> model = FineTuned(base, rank=4, random_state=0).fit(prompts, answers)
-    >>> model.generate("1+2=", 10, temperature=0).text
+    >>> base = LanguageModel(layers=1, width=32, heads=2, context=32, max_iter=60,
+    ...                      random_state=0).fit("one two three four five six. " * 40)
+    >>> prompts = ["after one: ", "after two: ", "after three: "] * 10
+    >>> answers = ["two", "three", "four"] * 10
+    >>> model = FineTuned(base, max_iter=120, random_state=0).fit(prompts, answers)
+    >>> model.generate("after two: ", 10, temperature=0).text
     'three'
     >>> model.certificate_.met
     True
@@ -254,7 +254,7 @@ class FineTuned(TunedModel):
 
     def _held(
         self, pairs: AnswerPairs, validation: Any, rng: np.random.Generator
-    ) -> tuple[Rows, Rows | None]:
+    ) -> tuple[PairRows, PairRows | None]:
         """Rows to learn from, and those to stop by."""
         if validation is not None:
             other = self._pairs(*validation)
@@ -286,7 +286,7 @@ class FineTuned(TunedModel):
             "adapters_": found,
         }
 
-    def _finish(self, run: TrainingRun, held: Rows | None) -> None:
+    def _finish(self, run: TrainingRun, held: PairRows | None) -> None:
         run.step.fetch = run.best = None  # type: ignore[attr-defined]
         for name, value in self._state(run).items():
             setattr(self, name, value)
@@ -300,7 +300,7 @@ class FineTuned(TunedModel):
             self.validation_loss_ = mean_cost(self.network_, held)
 
 
-def _judge(held: Rows) -> Any:
+def _judge(held: PairRows) -> Any:
     """What a module pays for held-out answers."""
 
     def evaluate(module: nn.Module) -> dict[str, float]:

@@ -25,7 +25,7 @@ from certus.language.training import PASSES, STRETCH, Course, RunClock, make_pla
 from certus.language.transformer_text import TransformerText
 from certus.neural_network import distributed
 from certus.neural_network.batches import Batch, epoch_batches
-from certus.neural_network.objective import GradientStep, Objective
+from certus.neural_network.objective import GradientStep
 from certus.neural_network.optim import make_average, make_optimizer
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import Losses, TrainingRun
@@ -37,18 +37,21 @@ WORTH_HOLDING = 20
 TOGETHER = 32
 
 
-class TunedModel(TransformerText):
-    """Base of models that continue the training of another; abstract."""
+class OnBase:
+    """Mixin of models with a fitted ``base``, which a clone keeps."""
 
     base: Any
 
     def __sklearn_clone__(self) -> Any:
         """A copy without the fit; the fitted base is a datum of it and is kept."""
-        params = self.get_params(deep=False)
-        kept = {
-            name: clone(params[name], safe=False) for name in params.keys() - {"base"}
-        }
-        return type(self)(base=self.base, **kept)
+        params = self.get_params(deep=False)  # type: ignore[attr-defined]
+        names = params.keys() - {"base"}
+        kept = {name: clone(params[name], safe=False) for name in names}
+        return type(self)(base=self.base, **kept)  # type: ignore[call-arg]
+
+
+class TunedModel(OnBase, TransformerText):
+    """Base of models that continue the training of another; abstract."""
 
     def merge(self) -> LanguageModel:
         """The tuned network as a language model that needs no base.
@@ -98,17 +101,20 @@ def check_tuning(model: Any) -> None:
     check_number("batch_size", model.batch_size, 1, integer=True)
     check_number("max_iter", model.max_iter, 1, integer=True, none=True)
     check_number("max_time", model.max_time, open_low=True, none=True)
-    if model.n_iter_no_change != math.inf:
-        check_number("n_iter_no_change", model.n_iter_no_change, 1, integer=True)
+    patience = getattr(model, "n_iter_no_change", math.inf)
+    if patience != math.inf:
+        check_number("n_iter_no_change", patience, 1, integer=True)
     check_number("validation_fraction", model.validation_fraction, 0, 0.9)
-    check_choice("early_stopping", model.early_stopping, (False, True))
+    check_choice(
+        "early_stopping", getattr(model, "early_stopping", True), (False, True)
+    )
     require_device(model.device)
 
 
 def begin_tuning(
     model: Any,
     make: Callable[[], nn.Module],
-    objective: Objective,
+    objective: Callable[[Any, Any], Losses],
     rate: float,
     rng: np.random.Generator,
 ) -> TrainingRun:
@@ -142,7 +148,7 @@ def begin_tuning(
     return TrainingRun(step, rng, state, averages)
 
 
-class Rows(NamedTuple):
+class PairRows(NamedTuple):
     """Rows to train on or to stop by: their batches, and the tokens of each."""
 
     fetch: Callable[[Any], Batch]
@@ -158,7 +164,7 @@ class TuningCourse(Course):
         With its parameters.
     run : TrainingRun
         What is trained; gets its schedule here.
-    rows : Rows
+    rows : PairRows
         To train on.
     evaluate : callable or None
         Gives the numbers of held-out rows for a module, among them "criterion"; None
@@ -171,7 +177,7 @@ class TuningCourse(Course):
         self,
         model: Any,
         run: TrainingRun,
-        rows: Rows,
+        rows: PairRows,
         evaluate: Callable[[nn.Module], dict[str, float]] | None,
         state: Callable[[TrainingRun], dict[str, Any]],
     ) -> None:
@@ -232,17 +238,17 @@ def answer_loss(module: nn.Module, batch: Batch) -> Losses:
     return {"loss": token_costs(answer_scores(module, batch)).mean()}
 
 
-def rows_of(pairs: AnswerPairs, chosen: Any, device: Any) -> Rows:
+def rows_of(pairs: AnswerPairs, chosen: Any, device: Any) -> PairRows:
     """Some pairs as rows of a course."""
     numbers = torch.as_tensor(np.asarray(chosen))
-    return Rows(
+    return PairRows(
         lambda rows: pairs.fetch(numbers[torch.as_tensor(rows)], device),
         pairs.lengths[numbers],
     )
 
 
 @torch.no_grad()
-def mean_cost(module: nn.Module, rows: Rows) -> float:
+def mean_cost(module: nn.Module, rows: PairRows) -> float:
     """Mean −log p of a token of the answers, over all rows."""
     total, count = 0.0, 0
     with evaluating(module):

@@ -11,6 +11,7 @@ from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
 from certus.verify.copies import contamination, copy_claim
 from certus.verify.judging import check, judge
+from certus.verify.rewards import preference_claims
 from certus.verify.robustness import (
     Proof,
     accuracy_claim,
@@ -37,6 +38,7 @@ __all__ = [
     "judge",
     "lipschitz_constant",
     "no_sealed_rows",
+    "preference_claims",
     "prove_robust",
     "refuted",
     "risk_claims",

@@ -33,6 +33,7 @@ from certus.verify import (
     online,
     pac_bayes,
     ratings,
+    rewards,
     sampling,
     spectral,
     stating,
@@ -53,7 +54,7 @@ CHECKERS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
     *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
-    *(mixing, ngrams, sampling, spectral, texts, tokens, tuning),
+    *(mixing, ngrams, rewards, sampling, spectral, texts, tokens, tuning),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()
