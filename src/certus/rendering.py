@@ -69,8 +69,15 @@ def _size(certificate: Any) -> str:
     kind = "" if certificate.evidence is None else certificate.evidence.kind
     held = str(certificate.fingerprint.get("dtype"))
     rows, columns = _AXES.get(kind, _AXES.get(held, ("rows", "columns")))
-    size = f"{certificate.n_samples:,} {rows}"
-    return f"{size} × {certificate.n_features:,} {columns}" if columns else size
+    size = _counted(certificate.n_samples, rows)
+    if not columns:
+        return size
+    return f"{size} × {_counted(certificate.n_features, columns)}"
+
+
+def _counted(n: int, what: str) -> str:
+    """A number with its noun, which is given in the plural."""
+    return f"{n:,} {what.removesuffix('s') if n == 1 else what}"
 
 
 def ending(certificate: Any) -> str:

@@ -261,7 +261,7 @@ def difference_claims(
         objective="(bits of the first − bits of the second) / bytes",
     )
     if len(n) < DOCUMENTS:
-        few = f"{len(n)} documents are too few for an interval"
+        few = f"too few documents for an interval: {len(n)}"
         more = f"compare on at least {DOCUMENTS} documents"
         return [refused("bits_difference", few, more), total]
     each = np.sort((a - b) / n)
@@ -269,7 +269,7 @@ def difference_claims(
     while 2 * bdtr(rank, len(each), 0.5) * (1 + 1e-9) <= delta / pairs:
         rank += 1
     if rank == 0:
-        few = f"{len(n)} documents are too few for this many models"
+        few = f"too few documents for this many models: {len(n)}"
         return [refused("bits_difference", few, "use more documents"), total]
     low, high = float(each[rank - 1]), float(each[-rank])
     better = "first" if high < 0 else "second"

@@ -150,7 +150,8 @@ def contamination(
     hit, short = int(np.sum(hits > 0)), int(np.sum(runs == 0))
     told = f"{hit:,} of {len(rows):,} rows share {m} bytes with the training text"
     if short:
-        told += f"; {short:,} rows are shorter and cannot be judged"
+        rows_are = "row is" if short == 1 else "rows are"
+        told += f"; {short:,} {rows_are} shorter and cannot be judged"
     claim = bd.proved(
         *("contamination", Number(hit / max(1, len(rows))), None, told),
         objective=f"share of rows with a run of {m} bytes that the training text "
