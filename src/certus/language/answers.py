@@ -203,9 +203,12 @@ class AnswerScores(NamedTuple):
     row: Tensor  # (tokens of answers,): the pair it belongs to
 
 
-def answer_scores(network: Any, batch: Batch) -> AnswerScores:
-    """Scores of all tokens wherever the answer has one; with gradients."""
-    mask: Any = batch.extra
+def answer_scores(network: Any, batch: Any) -> AnswerScores:
+    """Scores of all tokens wherever the answer has one; with gradients.
+
+    ``batch`` is what :meth:`AnswerPairs.fetch` gives, or has its inputs, y and extra.
+    """
+    mask = batch.extra
     states, _ = network.states(*batch.inputs)
     return AnswerScores(
         network.scores(states[mask]), batch.y[mask], mask.nonzero()[:, 0]

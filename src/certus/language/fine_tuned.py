@@ -29,6 +29,7 @@ from certus.language.tuning import (
     answer_loss,
     begin_tuning,
     check_tuning,
+    complain,
     fitted_base,
     mean_cost,
     rows_of,
@@ -242,6 +243,7 @@ class FineTuned(TunedModel):
             kept.resume(run, describe(params, module, *data))
         status = course.train(kept, monitor)
         self._finish(run, held)
+        complain(self, run)
         monitor.close({})
         return Fitted(
             Evidence("tuned", witness=BaseWitness(digest)),

@@ -43,6 +43,7 @@ from certus.language.tuning import (
     TuningCourse,
     begin_tuning,
     check_tuning,
+    complain,
     fitted_base,
 )
 from certus.neural_network import distributed
@@ -279,6 +280,7 @@ class RewardModel(OnBase, Model):
             setattr(self, name, value)
         self.n_iter_ = int(run.schedules[0].last_epoch)
         self.history_ = {name: list(column) for name, column in run.history.items()}
+        complain(self, run)
         monitor.close({})
         return status
 

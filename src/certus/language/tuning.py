@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from certus.base import check_choice, check_number
+from certus import config
+from certus.base import UncertifiedWarning, check_choice, check_number
 from certus.language.answers import AnswerPairs, answer_scores, token_costs
 from certus.language.language_model import LanguageModel
 from certus.language.training import PASSES, STRETCH, Course, RunClock, make_plan
@@ -215,7 +217,22 @@ class TuningCourse(Course):
             **self.told(self.run),
             "history_": {name: list(row) for name, row in self.run.history.items()},
             "n_iter_": self.plan.last_epoch,
+            "baselines_": {},
         }
+
+
+def complain(model: Any, run: TrainingRun) -> None:
+    """Warn if training came apart; what it then returns is an earlier state."""
+    if run.diverged is None or config.get_config()["on_uncertified"] == "ignore":
+        return
+    epoch, step, before = run.diverged
+    warnings.warn(
+        f"{type(model).__name__}: the loss became NaN or infinite in step {step} of "
+        f"epoch {epoch} ({before:.3g} before); the weights after epoch {run.kept} were "
+        "kept. Fix: lower learning_rate, or set clip=1.0.",
+        UncertifiedWarning,
+        stacklevel=5,
+    )
 
 
 def share_rows(

@@ -13,8 +13,9 @@ from sklearn.base import clone
 torch = pytest.importorskip("torch")
 
 import certus  # noqa: E402
+from certus.base import UncertifiedWarning  # noqa: E402
 from certus.certificate import Status, Strength  # noqa: E402
-from certus.language import FineTuned, LanguageModel  # noqa: E402
+from certus.language import FineTuned, LanguageModel, TrainingProgress  # noqa: E402
 from certus.language.adapters import adapters_of, merged, with_adapters  # noqa: E402
 from certus.language.answers import encode_pairs  # noqa: E402
 from certus.language.tuning import answer_loss  # noqa: E402
@@ -235,3 +236,23 @@ def test_a_tuned_model_is_a_base(model: FineTuned, base: LanguageModel) -> None:
     again = FineTuned(model, rank=1, max_iter=10, random_state=0).fit(PROMPTS, ANSWERS)
     assert again.certificate_.met and again.tokenizer_ is base.tokenizer_
     assert clone(again).base is model
+
+
+def test_progress_is_shown_and_time_is_kept(base: LanguageModel) -> None:
+    lines: list[str] = []
+    model = FineTuned(base, max_iter=10**6, max_time=1.0, n_iter_no_change=math.inf)
+    model.set_callbacks(TrainingProgress(lines.append))
+    with pytest.warns(UncertifiedWarning, match="stopped at max_time"):
+        model.fit(PROMPTS, ANSWERS)
+    assert model.certificate_.status is Status.TIME_LIMIT and model.certificate_.met
+    assert lines and "nats per token" in lines[0]
+
+
+def test_a_callback_stops_it(base: LanguageModel) -> None:
+    class Enough(TrainingProgress):
+        def on_fit_task_end(self, estimator: Any, context: Any, **more: Any) -> bool:
+            return context.task_name == "step"
+
+    model = FineTuned(base, rank=1, max_iter=500).set_callbacks(Enough())
+    model.fit(PROMPTS, ANSWERS)
+    assert model.certificate_.status is Status.STOPPED and model.n_iter_ < 500

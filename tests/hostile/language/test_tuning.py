@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 torch = pytest.importorskip("torch")
 
 import certus  # noqa: E402
+from certus.base import UncertifiedWarning  # noqa: E402
 from certus.certificate import Certificate, Status  # noqa: E402
 from certus.language import (  # noqa: E402
     FineTuned,
@@ -258,3 +259,15 @@ def test_certify_with_what_are_not_pairs(tuned: FineTuned, reward: RewardModel) 
         certus.certify(tuned, PROMPTS, CHOSEN[:2])
     with pytest.raises(ValueError, match="one pair"):
         certus.certify(reward, PROMPTS, [["a", "b", "c"]] * 24)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_a_run_that_comes_apart_goes_back(
+    base: LanguageModel, rank: int | None
+) -> None:
+    options: Any = {"optimizer": "sgd", "learning_rate": 1e30, "clip": None}
+    model = FineTuned(base, rank=rank, **options, max_iter=30, random_state=0)
+    with pytest.warns(UncertifiedWarning, match="the loss became NaN or infinite"):
+        model.fit(PROMPTS, CHOSEN)
+    assert all(np.isfinite(value).all() for value in model.weights_.values())
+    assert model.certificate_.met
