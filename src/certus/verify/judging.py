@@ -13,6 +13,7 @@ import numpy as np
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness
 from certus.objectives import terms as t
+from certus.typing import ArrayLike, Column, MatrixLike, Model
 from certus.verify import (
     attributes,
     covariance_penalty,
@@ -72,15 +73,15 @@ _EARLY_FIX = {
 
 
 def check(
-    coef: Any,
-    intercept: Any,
+    coef: ArrayLike,
+    intercept: Column,
     objective: tuple[t.Loss, t.Penalty],
-    X: Any,
-    y: Any,
-    sample_weight: Any = None,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: Column = None,
     *,
     fit_intercept: bool | None = None,
-    dual: Any = None,
+    dual: Column = None,
     tol: float = stating.TOL,
     level: str = "quick",
 ) -> Certificate:
@@ -142,18 +143,18 @@ def check(
 
 
 def judge(
-    model: Any,
+    model: Model,
     evidence: Evidence,
     X: Any,
     y: Any,
-    sample_weight: Any = None,
+    sample_weight: Column = None,
     *,
     level: str = "quick",
     origin: str = "fit",
     ended: Status | None = None,
     fit_seconds: float | None = None,
     threads: int | None = None,
-    sensitive: Any = None,
+    sensitive: Column = None,
     measured: Sequence[Claim] | Callable[[], Sequence[Claim]] = (),
 ) -> Certificate:
     """State what the model minimises, check it, and date, size and sign the result.
@@ -195,7 +196,7 @@ def _ending(first: Claim, status: Status, ended: Status) -> Status:
 
 
 def _signed(
-    model: Any, evidence: Evidence, found: Checked, start: float, **more: Any
+    model: Model, evidence: Evidence, found: Checked, start: float, **more: Any
 ) -> Certificate:
     """The certificate of a check's findings, with its cost."""
     more["threads"] = more.get("threads") or cores()
@@ -203,7 +204,7 @@ def _signed(
     return Certificate.of(model, found, evidence=evidence, seconds=seconds, **more)
 
 
-def _check_stated(model: Any, given: Given) -> Checked:
+def _check_stated(model: Model, given: Given) -> Checked:
     """Run the checker of the model's statement; or refuse with a reason."""
     try:
         stated = stating.state(model, READERS)
