@@ -19,6 +19,7 @@ import numpy as np
 
 from certus.language import coding_kernels as kernels
 from certus.language.decoding import CompiledDecoder
+from certus.language.packing import pack
 from certus.language.tokenizers import ByteTokenizer
 from certus.typing import Array
 
@@ -148,7 +149,7 @@ def fingerprint(model: Law, decoder: CompiledDecoder | None) -> bytes:
     for token in model.tokenizer_.tokens:
         mark.update(len(token).to_bytes(4, "little") + token)
     if decoder is not None:
-        for part in decoder.net:
+        for part in pack(decoder.config, decoder.weights):
             mark.update(np.ascontiguousarray(part).tobytes())
     else:
         ids = np.arange(min(4, model.tokenizer_.n_tokens))

@@ -16,7 +16,7 @@ import numpy as np
 from certus.base import generator_of
 from certus.language import decoding_kernels as kernels
 from certus.language.forward_kernels import ROWS, PackedNetwork
-from certus.language.packing import pack
+from certus.language.packing import in_panels, pack
 from certus.language.speculation_kernels import speculate_some
 from certus.typing import Array, RandomState
 
@@ -73,7 +73,7 @@ class CompiledDecoder:
         self, config: Mapping[str, Any], weights: Mapping[str, Any], end: int
     ) -> None:
         self.config, self.weights, self.end = config, weights, end
-        self.net: PackedNetwork = pack(config, weights)
+        self.net: PackedNetwork = in_panels(pack(config, weights))
         self.stride = max(1, self.net.context // 2)
 
     @property

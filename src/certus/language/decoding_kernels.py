@@ -97,9 +97,10 @@ def softmax(logits: Any, temperature: float, p: Any) -> float:
     top = logits[0]
     for i in range(1, len(logits)):
         top = max(top, logits[i])
-    total = 0.0
     for i in range(len(logits)):
         p[i] = exp64((float(logits[i]) - float(top)) / temperature)
+    total = 0.0
+    for i in range(len(logits)):
         total += p[i]
     for i in range(len(logits)):
         p[i] /= total
@@ -173,6 +174,12 @@ def law(logits: Any, temperature: float, top_k: int, top_p: float, p: Any) -> No
         p[best(logits)] = 1.0
         return
     softmax(logits, temperature, p)
+    _cut(p, top_k, top_p)
+
+
+@register_jitable
+def _cut(p: Any, top_k: int, top_p: float) -> None:
+    """Top-k, then top-p, of a law."""
     if 0 < top_k < len(p):
         _keep_largest(p, top_k, 2.0)
     if top_p < 1.0:
@@ -199,6 +206,19 @@ def log_prob_of(logits: Any, token: int, p: Any) -> float:
     return float(logits[token]) - float(logits[best(logits)]) - rest
 
 
+@register_jitable
+def _draw_one(scores: Any, how: Any, u: float, p: Any) -> Any:
+    """A token, and its natural log p at temperature 1; p is overwritten."""
+    temperature, top_k, top_p = how
+    rest = softmax(scores, 1.0, p)
+    if temperature == 1.0:  # p is what law() begins with
+        _cut(p, top_k, top_p)
+    else:
+        law(scores, temperature, top_k, top_p, p)
+    token = draw(p, u)
+    return token, float(scores[token]) - float(scores[best(scores)]) - rest
+
+
 @exact_kernel
 def generate_some(
     net: Any,
@@ -220,7 +240,6 @@ def generate_some(
 ) -> None:
     """Up to ``steps`` more tokens for each active sequence; ``how`` as in law()."""
     n = len(lengths)
-    temperature, top_k, top_p = how
     logits = np.empty((n, 1, net.head.shape[1]), np.float32)
     p = np.empty(net.head.shape[1])
     for _ in range(steps):
@@ -231,10 +250,8 @@ def generate_some(
             if not active[s]:
                 continue
             scores, at = logits[s, 0], lengths[s] - prompts[s]
-            law(scores, temperature, top_k, top_p, p)
-            token = draw(p, uniforms[s, at])
+            token, log_probs[s, at] = _draw_one(scores, how, uniforms[s, at], p)
             ids[s, lengths[s]] = token
-            log_probs[s, at] = log_prob_of(scores, token, p)
             lengths[s] += 1
             if token == end or at + 1 == most:
                 active[s] = False

@@ -1,8 +1,9 @@
 """Exponentials from sums and products alone, with the same bits on every processor.
 
 e^x = 2^k e^r with a whole number k and |r| ≤ ln 2 / 2; e^r by its Taylor sum, and
-powers of two from a table. A library's own exponential differs in the last bit from one
-processor to the next, and that of an arithmetic coder must not.
+powers of two by their bits, without a branch or a table, so that loops run in vectors.
+A library's own exponential differs in the last bit from one processor to the next, and
+that of an arithmetic coder must not.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from numba.extending import register_jitable
 
 _F = np.float32
 _ZERO, _ONE = _F(0), _F(1)
-_POWERS_32 = np.float32(2.0) ** np.arange(-126, 1).astype(np.float32)
-_POWERS_64 = 2.0 ** np.arange(-1022.0, 1.0)
 #: log₂ e; and ln 2 as a short number, whose multiples are exact, plus the rest.
 _INVERSE, _HIGH, _LOW = 1.4426950408889634, 0.693145751953125, 1.4286068203094172e-06
 _INVERSE_32, _HIGH_32, _LOW_32 = _F(_INVERSE), _F(_HIGH), _F(_LOW)
@@ -25,8 +24,8 @@ _INVERSE_32, _HIGH_32, _LOW_32 = _F(_INVERSE), _F(_HIGH), _F(_LOW)
 @register_jitable
 def exp64(x: float) -> float:
     """e^x for x ≤ 0, from sums and products alone; zero below −708."""
-    if not x > -708.0:
-        return 0.0 if x <= -708.0 else x
+    seen = 0.0 if x <= -708.0 else 1.0
+    x = -708.0 if x <= -708.0 else x  # NaN stays NaN
     k = math.floor(x * _INVERSE + 0.5)
     r = (x - k * _HIGH) - k * _LOW
     s = 1.0 / 6227020800.0
@@ -43,7 +42,7 @@ def exp64(x: float) -> float:
     s = s * r + 0.5
     s = s * r + 1.0
     s = s * r + 1.0
-    return s * _POWERS_64[int(k) + 1022]
+    return seen * s * np.int64((np.int64(k) + 1023) << 52).view(np.float64)
 
 
 @register_jitable
@@ -61,7 +60,7 @@ def exp32(x: Any) -> Any:
     s = s * r + _F(0.5)
     s = s * r + _ONE
     s = s * r + _ONE
-    return seen * s * _POWERS_32[int(k) + 126]
+    return seen * s * np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(_F)
 
 
 @register_jitable

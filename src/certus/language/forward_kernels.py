@@ -2,8 +2,8 @@
 
 Each number is a sum in the order of its index, whatever stands beside it: alone or in a
 block of rows, with a cache or without one, on any processor that follows IEEE 754, a
-token gets scores with the same bits. Loops run over outputs, which lie side by side, so
-they need no other order to use vectors.
+token gets scores with the same bits. Vectors run over outputs, which lie side by side,
+so they need no other order.
 
 Keys lie with their places side by side, (sequence, layer, head, d, place), values with
 their numbers side by side, (sequence, layer, head, place, d).
@@ -11,25 +11,33 @@ their numbers side by side, (sequence, layer, head, place, d).
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
 
 from certus._core.cache import exact_kernel
 from certus.language.exponential_kernels import erf, exp32
 from certus.typing import Array
 
 GELU, GELU_TANH, RELU, RELU2, SWIGLU = range(5)
-#: Rows that are computed side by side, and columns that stay near the processor.
-ROWS, COLUMNS = 16, 256
+#: Rows that are computed side by side; columns of a panel of weights, which is read
+#: from its first number to its last; and numbers in a vector.
+ROWS, PANEL, LANES = 16, 32, 16
 _F = np.float32
 _ZERO, _ONE = _F(0), _F(1)
 
 
 class PackedNetwork(NamedTuple):
-    """A decoder's weights; each map as (inputs, outputs), layers side by side."""
+    """A decoder's weights; each map as (inputs, outputs), layers side by side.
+
+    What kernels read has gone through ``packing.in_panels``.
+    """
 
     embedding: Array  # (n_tokens, width)
     head: Array  # (width, n_tokens)
@@ -56,85 +64,103 @@ class PackedNetwork(NamedTuple):
     qk_norm: bool
 
 
-@register_jitable
-def _times_row(x: Any, n: int, W: Any, y: Any, first: int, last: int) -> None:
-    """y[j] += Σ_{i<n} x[i] W[i, j] for first ≤ j < last, in the order of i."""
-    y = y[first:last]
-    m = len(y)
-    i = 0
-    while i + 8 <= n:
-        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
-        x4, x5, x6, x7 = x[i + 4], x[i + 5], x[i + 6], x[i + 7]
-        w0, w1 = W[i][first:last], W[i + 1][first:last]
-        w2, w3 = W[i + 2][first:last], W[i + 3][first:last]
-        w4, w5 = W[i + 4][first:last], W[i + 5][first:last]
-        w6, w7 = W[i + 6][first:last], W[i + 7][first:last]
-        for j in range(m):
-            s = y[j] + x0 * w0[j]
-            s = s + x1 * w1[j]
-            s = s + x2 * w2[j]
-            s = s + x3 * w3[j]
-            s = s + x4 * w4[j]
-            s = s + x5 * w5[j]
-            s = s + x6 * w6[j]
-            y[j] = s + x7 * w7[j]
-        i += 8
-    while i < n:
-        x0, w0 = x[i], W[i][first:last]
-        for j in range(m):
-            y[j] += x0 * w0[j]
-        i += 1
+def _adder(columns: int, rows: int) -> Any:
+    """A compiled y[r, j] += Σ_{i<n} x[r, i] w[i, j] for so many rows and columns.
+
+    ``add(x, x_step, n, w, w_step, y, y_step)`` takes arrays that begin at their first
+    number, and the distances between rows. Sums stay in registers, in the order of i;
+    products and sums are rounded one by one. LLVM takes vectors apart that are longer
+    than the processor's.
+    """
+    wide = min(columns, LANES)
+
+    @intrinsic
+    def add(
+        typingctx: Any, x: Any, x_step: Any, n: Any, w: Any, w_step: Any, y: Any,
+        y_step: Any,
+    ) -> Any:  # fmt: skip
+        whole, vector = (
+            ir.IntType(types.intp.bitwidth),
+            ir.VectorType(ir.FloatType(), wide),
+        )
+        none = ir.Constant(vector, ir.Undefined)
+        first = ir.Constant(ir.VectorType(ir.IntType(32), wide), [0] * wide)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            def numbers(at: int) -> Any:
+                view = context.make_array(signature.args[at])
+                return view(context, builder, args[at]).data
+
+            def place(begin: Any, row: Any, step: Any, column: Any) -> Any:
+                return builder.gep(begin, [builder.add(builder.mul(row, step), column)])
+
+            def vector_at(begin: Any, row: Any, step: Any, part: int) -> Any:
+                found = place(begin, row, step, whole(part * wide))
+                return builder.bitcast(found, vector.as_pointer())
+
+            X, W, Y = numbers(0), numbers(3), numbers(5)
+            parts, sums = range(columns // wide), {}
+            for r, k in itertools.product(range(rows), parts):
+                at = vector_at(Y, whole(r), args[6], k)
+                sums[r, k] = at, cgutils.alloca_once(builder, vector)
+                builder.store(builder.load(at, align=4), sums[r, k][1])
+            with cgutils.for_range(builder, args[2]) as loop:
+                at = [vector_at(W, loop.index, args[4], k) for k in parts]
+                weights = [builder.load(one, align=4) for one in at]
+                for r in range(rows):
+                    one = builder.load(place(X, whole(r), args[1], loop.index))
+                    same = builder.insert_element(none, one, ir.IntType(32)(0))
+                    same = builder.shuffle_vector(same, none, first)
+                    for k in parts:
+                        product = builder.fmul(same, weights[k])
+                        total = builder.fadd(builder.load(sums[r, k][1]), product)
+                        builder.store(total, sums[r, k][1])
+            for at, total in sums.values():
+                builder.store(builder.load(total), at, align=4)
+            return context.get_dummy_value()
+
+        step = types.intp
+        return types.void(x, step, step, w, step, y, step), codegen
+
+    return add
+
+
+_add_panel, _add_eight = _adder(PANEL, 1), _adder(8, 1)
+_add_four_rows = _adder(LANES, 4)
 
 
 @register_jitable
-def _times_four(X: Any, r: int, n: int, W: Any, Y: Any, first: int, last: int) -> None:
-    """As :func:`_times_row` for the rows r … r + 3, with each weight read once."""
-    xa, xb, xc, xd = X[r], X[r + 1], X[r + 2], X[r + 3]
-    ya, yb = Y[r][first:last], Y[r + 1][first:last]
-    yc, yd = Y[r + 2][first:last], Y[r + 3][first:last]
-    m = len(ya)
-    i = 0
-    while i + 4 <= n:
-        w0, w1 = W[i][first:last], W[i + 1][first:last]
-        w2, w3 = W[i + 2][first:last], W[i + 3][first:last]
-        a0, a1, a2, a3 = xa[i], xa[i + 1], xa[i + 2], xa[i + 3]
-        b0, b1, b2, b3 = xb[i], xb[i + 1], xb[i + 2], xb[i + 3]
-        c0, c1, c2, c3 = xc[i], xc[i + 1], xc[i + 2], xc[i + 3]
-        d0, d1, d2, d3 = xd[i], xd[i + 1], xd[i + 2], xd[i + 3]
-        for j in range(m):
-            u0, u1, u2, u3 = w0[j], w1[j], w2[j], w3[j]
-            ya[j] = (((ya[j] + a0 * u0) + a1 * u1) + a2 * u2) + a3 * u3
-            yb[j] = (((yb[j] + b0 * u0) + b1 * u1) + b2 * u2) + b3 * u3
-            yc[j] = (((yc[j] + c0 * u0) + c1 * u1) + c2 * u2) + c3 * u3
-            yd[j] = (((yd[j] + d0 * u0) + d1 * u1) + d2 * u2) + d3 * u3
-        i += 4
-    while i < n:
-        w0 = W[i][first:last]
-        a0, b0, c0, d0 = xa[i], xb[i], xc[i], xd[i]
-        for j in range(m):
-            u0 = w0[j]
-            ya[j] += a0 * u0
-            yb[j] += b0 * u0
-            yc[j] += c0 * u0
-            yd[j] += d0 * u0
-        i += 1
+def _times_row(x: Any, n: int, w: Any, step: int, y: Any) -> None:
+    """y[j] += Σ_{i<n} x[i] w[i step + j] in the order of i."""
+    m, j = len(y), 0
+    while j + PANEL <= m:
+        _add_panel(x, 0, n, w[j:], step, y[j:], 0)
+        j += PANEL
+    while j + 8 <= m:
+        _add_eight(x, 0, n, w[j:], step, y[j:], 0)
+        j += 8
+    if j < m:
+        for i in range(n):
+            x0, row = x[i], w[i * step : i * step + m]
+            for k in range(j, m):
+                y[k] += x0 * row[k]
 
 
 @register_jitable
 def times(X: Any, rows: int, W: Any, Y: Any) -> None:
-    """Y += X W for the first rows, block of columns by block of columns."""
+    """Y += X W for the first rows; W lies in panels, see ``packing.in_panels``."""
     n, m = W.shape
-    if rows == 1:
-        _times_row(X[0], n, W, Y[0], 0, m)
-        return
-    for first in range(0, m, COLUMNS):
-        last = min(m, first + COLUMNS)
-        r = 0
-        while r + 4 <= rows:
-            _times_four(X, r, n, W, Y, first, last)
+    w = W.reshape(n * m)
+    for first in range(0, m, PANEL):
+        wide = min(m - first, PANEL)
+        panel, r = w[first * n : (first + wide) * n], 0
+        while wide == PANEL and r + 4 <= rows:
+            for j in range(0, PANEL, LANES):
+                y = Y[r, first + j :]
+                _add_four_rows(X[r], X.shape[1], n, panel[j:], PANEL, y, Y.shape[1])
             r += 4
         while r < rows:
-            _times_row(X[r], n, W, Y[r], first, last)
+            _times_row(X[r], n, panel, wide, Y[r, first : first + wide])
             r += 1
 
 
@@ -238,10 +264,12 @@ def _attend(
     """Put into z what the row's queries take from the places up to its own."""
     width = net.output.shape[2]
     d = width // net.heads
-    scale = _F(1.0 / math.sqrt(d))
+    scale, context = _F(1.0 / math.sqrt(d)), net.context
+    reach = min(context, (place // PANEL + 1) * PANEL)  # whole panels are faster
     for h in range(net.heads):
-        p[: place + 1] = _ZERO
-        _times_row(row[h * d :], d, K[layer, h], p, 0, place + 1)
+        p[:reach] = _ZERO
+        k, v = K[layer, h].reshape(d * context), V[layer, h].reshape(d * context)
+        _times_row(row[h * d :], d, k, context, p[:reach])
         for t in range(place + 1):
             p[t] *= scale
         top = _largest(p, place + 1)
@@ -250,7 +278,7 @@ def _attend(
         total = _sum(p, place + 1)
         part = z[h * d : (h + 1) * d]
         part[:] = _ZERO
-        _times_row(p, place + 1, V[layer, h], part, 0, d)
+        _times_row(p, place + 1, v, d, part)
         share = _F(1.0 / total)
         for i in range(d):
             part[i] *= share

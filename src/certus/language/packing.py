@@ -76,6 +76,23 @@ def pack(config: Mapping[str, Any], weights: Mapping[str, Any]) -> PackedNetwork
     )
 
 
+def in_panels(net: PackedNetwork) -> PackedNetwork:
+    """The same network with each map (inputs, outputs) in panels of ``PANEL`` outputs.
+
+    A panel holds its outputs of the first input, then those of the second, and so on;
+    the next panel follows. Shapes stay as they are.
+    """
+    maps = ("head", "qkv", "output", "inner", "outer")
+    return net._replace(**{name: _panels(getattr(net, name)) for name in maps})
+
+
+def _panels(W: Array) -> Array:
+    firsts = range(0, W.shape[-1], kernels.PANEL)
+    panels = [W[..., j : j + kernels.PANEL] for j in firsts]
+    flat = [panel.reshape(*W.shape[:-2], -1) for panel in panels]
+    return _plain(np.concatenate(flat, axis=-1).reshape(W.shape))
+
+
 def _places(config: Mapping[str, Any], take: _Weights) -> Array:
     width, context = config["width"], config["context"]
     if config["position"] == "learned":
