@@ -282,3 +282,14 @@ def test_widths_that_do_not_divide_are_refused():
         MultiHeadAttention(6, 2, rotary=True)
     with pytest.raises(ValueError, match="heads must be a whole number"):
         MultiHeadAttention(6, 0)
+
+
+def test_angles_kept_from_inference_serve_training() -> None:
+    """Cosines and sines are computed once; a length that no other test uses."""
+    x = torch.randn(1, 2, 53, 6, requires_grad=True)
+    with torch.inference_mode():
+        before = rotate(x, 11)
+    after = rotate(x, 11)
+    after.square().sum().backward()
+    assert torch.equal(before, after.detach())
+    torch.testing.assert_close(x.grad, 2 * x.detach())  # turning keeps lengths

@@ -11,6 +11,7 @@ place, so that a score depends on the distance of two places only.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -113,9 +114,9 @@ class MultiHeadAttention(nn.Module):
         q, k, v = self._heads_of(x, memory, 0 if cache is None else cache[0].shape[2])
         if cache is not None:
             k, v = torch.cat([cache[0], k], dim=2), torch.cat([cache[1], v], dim=2)
-        seen = _visible(q, k, causal, mask)
         share = self.dropout if self.training else 0.0
         if weights:
+            seen = _visible(q, k, causal, mask)
             scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
             if seen is not None:
                 scores = scores.masked_fill(~seen, -torch.inf)
@@ -123,9 +124,8 @@ class MultiHeadAttention(nn.Module):
             z = F.dropout(P, share) @ v
         else:
             square = causal and mask is None and q.shape[2] == k.shape[2]
-            z = F.scaled_dot_product_attention(
-                q, k, v, None if square else seen, share, is_causal=square
-            )
+            seen = None if square else _visible(q, k, causal, mask)
+            z = F.scaled_dot_product_attention(q, k, v, seen, share, is_causal=square)
         z = z.transpose(1, 2).flatten(2)  # (batch, queries, width)
         return self.output(z), (P if weights else (k, v))
 
@@ -174,10 +174,20 @@ def rotate(x: Tensor, begun: int = 0) -> Tensor:
     True
     """
     half = x.shape[-1] // 2
-    angles = _angles(half, begun, x.shape[-2], x.device)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    turns = _turns.__wrapped__ if torch.compiler.is_compiling() else _turns
+    cos, sin = turns(half, begun, x.shape[-2], x.dtype, x.device)
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+@functools.lru_cache(maxsize=16)
+def _turns(
+    half: int, begun: int, length: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the angles; all layers and steps ask for the same ones."""
+    with torch.inference_mode(False):  # so that training can use them later
+        angles = _angles(half, begun, length, device)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def _angles(half: int, begun: int, length: int, device: torch.device) -> Tensor:
