@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers \
+.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -85,6 +85,11 @@ bench-attacks: $(BENCH)  ## attacks beside those of foolbox, torchattacks and AR
 bench-tokenizers: $(BENCH)  ## training and encoding beside other tokenisers
 	.venv-bench/bin/python $(PIP_INSTALL) "sentencepiece>=0.2" "tiktoken>=0.9" "tokenizers>=0.21"
 	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.tokenizers
+
+bench-language: $(BENCH)  ## training and generation beside torch and Hugging Face
+	.venv-bench/bin/python $(PIP_INSTALL) "transformers>=5.0"
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.decoding
+	.venv-bench/bin/python -m benchmarks.training
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
 	.venv-automl/bin/python -m benchmarks.automl

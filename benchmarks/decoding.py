@@ -4,6 +4,7 @@ Both write 128 tokens behind one, from random weights of the same shape, with a 
 on one thread. Times are CPU seconds, the best of several runs in turn.
 """
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 
 import torch
 
+from benchmarks.report import describe_machine
+from benchmarks.run import machine
 from certus.language.decoding import CompiledDecoder, check_rule, sample
 from certus.neural_network.modules import Transformer
 
 RESULTS = Path(__file__).parent / "results" / "decoding.md"
-TOKENS, N_TOKENS, RUNS = 128, 257, 5
+PACKAGES = ("certus", "torch", "transformers", "numpy", "numba")
+TOKENS, N_TOKENS, RUNS = 128, 257, 10
 
 
 def ours(layers: int, width: int, batch: int) -> Callable[[], Any]:
@@ -73,8 +77,11 @@ def main() -> None:
     lines = [
         "# Generation",
         "",
+        describe_machine(machine(PACKAGES)),
+        "",
         "Tokens per CPU second, 128 tokens behind one, 257 tokens, one thread; best of "
-        f"{RUNS} runs in turn.",
+        f"{RUNS} runs in turn. Load of the machine when this began: "
+        f"{os.getloadavg()[0]:.0f} processes.",
         "",
         "| layers × width | batch | Hugging Face | certus | ratio |",
         "|---|---|---|---|---|",
