@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
+from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
@@ -12,6 +15,7 @@ import certus
 from certus.language import BPETokenizer, MixtureOfModels, NGramModel
 from certus.language.base import END
 from certus.language.mixture import mixing_weights
+from certus.verify import mixing
 
 TRAIN = "the cat sat on the mat and the dog sat on the log; " * 6 + "a man, a plan. "
 TEXT = "a cat and a dog sat on a log and sang: the end. "
@@ -134,3 +138,26 @@ def test_members_must_cut_texts_alike(members):
         MixtureOfModels([3]).fit(TEXT)
     with pytest.raises(Exception, match="not fitted"):
         MixtureOfModels([NGramModel()]).fit(TEXT)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 200.0])
+def test_the_rounding_of_a_mixture_is_bounded(scale: float) -> None:
+    """The figure with 50 digits lies within the allowance; so does the gap."""
+    rng = np.random.default_rng(0)
+    L = -scale * rng.exponential(size=(300, 3))
+    lam = np.array([0.7, 0.2999, 0.0001])
+    bits, gap = mixing._bits(L, lam, 500), mixing._gap(L, lam, 500, 1e-6)
+    with mpmath.workdps(50):
+
+        def cost(weights: Any) -> Any:
+            p = ((mpmath.exp(v) for v in row) for row in L.tolist())
+            each = (mpmath.fsum(map(operator.mul, weights, row)) for row in p)
+            return -mpmath.fsum(map(mpmath.log, each)) / mpmath.log(2) / 500
+
+        truth = cost([mpmath.mpf(v) for v in lam.tolist()])
+        assert abs(bits.value - bits.allowance - truth) <= bits.allowance
+        assert 0 < bits.allowance < 1e-9
+        # No weights save more than the gap says.
+        for other in rng.dirichlet(np.ones(3), 20).tolist():
+            saved = truth - cost([mpmath.mpf(v) / mpmath.fsum(other) for v in other])
+            assert saved <= gap.value
