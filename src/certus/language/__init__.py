@@ -6,6 +6,7 @@ from certus.lazy import exports
 
 #: The module of each public name that is not an estimator.
 _WHERE = {
+    "AnswerComparison": "policy_results",
     "AttentionMaps": "attention_maps",
     "Contamination": "copies",
     "ContextUse": "context_use",
@@ -13,6 +14,8 @@ _WHERE = {
     "ExtractionRate": "copies",
     "Generation": "generation",
     "LongestCopy": "copies",
+    "OptimalPolicy": "policy_results",
+    "PolicyFrontier": "policy_results",
     "Surprise": "surprise",
     "TrainingProgress": "progress",
     "baselines": "simple_means",
@@ -22,6 +25,8 @@ _WHERE = {
     "entropy_excess": "findings",
     "extraction_rate": "copies",
     "longest_copy": "copies",
+    "optimal_policy": "policies",
+    "policy_gap": "policies",
     "preference_accuracy": "preferences",
     "read_gpt2": "huggingface",
 }

@@ -324,12 +324,13 @@ def _rows(
 
 def _judge(loss: PreferenceLoss, held: PairRows) -> Any:
     """The loss of held-out pairs, and the share that is ranked as given."""
+    pairs_of: Any = held.fetch
 
     @torch.no_grad()
     def evaluate(module: nn.Module) -> dict[str, float]:
         margins = torch.cat(
             [
-                loss.margins(module, held.fetch(part))
+                loss.margins(module, pairs_of(part))
                 for part in torch.arange(len(held.lengths)).split(TOGETHER)
             ]
         )

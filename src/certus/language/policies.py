@@ -217,8 +217,8 @@ def _array_claims(policy: Any, reference: Any, reward: Any, beta: float) -> list
     # A logarithm of a library is right to 4 units in the last place.
     off = 2.0**-50 * np.where(np.isfinite(lp), np.abs(lp), 0.0).max()
     off += 2.0**-50 * np.where(np.isfinite(lq), np.abs(lq), 0.0).max()
-    rows = (x.reshape(-1, m) for x in (lp, lq, np.broadcast_to(r, lp.shape)))
-    return policy_claims(*rows, beta, off)
+    p, q, r = (x.reshape(-1, m) for x in (lp, lq, np.broadcast_to(r, lp.shape)))
+    return policy_claims(p, q, r, beta, off)
 
 
 def _law(given: Any, name: str) -> Array:

@@ -169,7 +169,7 @@ class PolicyLoss:
         """The losses of a rollout; the module's own dropout stays off."""
         n = len(batch.y)
         with evaluating(module):
-            found = answer_scores(module, batch)
+            found = answer_scores(module, Batch(*batch[:4]))
             lp = F.log_softmax(found.scores, dim=-1)
             taken = lp.gather(1, found.wanted[:, None])[:, 0]
             gain = clipped_surrogate(
@@ -204,7 +204,7 @@ class PreferenceLoss:
     def margins(self, module: Any, batch: Preferences) -> Tensor:
         """The difference of β log π/ρ between both answers of each pair."""
         with evaluating(module):
-            found = answer_scores(module, batch)
+            found = answer_scores(module, Batch(*batch[:4]))
             lp = -F.cross_entropy(found.scores, found.wanted, reduction="none")
         ratio = summed(lp, found.row, len(batch.y)) - batch.reference
         chosen, rejected = ratio.chunk(2)

@@ -73,6 +73,7 @@ class PolicyCourse(Course):
     """
 
     keeps_best = False
+    stream: Any  # a TokenStream, or None
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class PolicyCourse(Course):
         run.schedules = [self.plan]
         self.watched = self._evaluate
 
-    def _batches(self, rng: np.random.Generator) -> Iterator[Rollout]:
+    def _batches(self, rng: np.random.Generator) -> Iterator[Any]:
         """The answers of each iteration of a stretch, as often as steps are made."""
         assert self.clock.steps is not None
         self.seen = []
@@ -214,8 +215,8 @@ class RewardedPolicy(TunedPolicy):
             With ``plot()`` and ``to_frame()``.
         """
         names = ("kl", "reward", "reward_low", "reward_high")
-        columns = [np.array(self.history_[name]) for name in names]
-        return PolicyFrontier(*columns, float(self.beta))
+        columns: Any = {name: np.array(self.history_[name]) for name in names}
+        return PolicyFrontier(**columns, beta=float(self.beta))
 
     def _check_rewarded(self) -> None:
         for name in ("group", "passes", "max_tokens", "max_iter"):

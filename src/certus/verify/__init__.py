@@ -11,6 +11,9 @@ from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
 from certus.verify.copies import contamination, copy_claim
 from certus.verify.judging import check, judge
+from certus.verify.policies import answer_logs
+from certus.verify.policies import claims_of_draws as policy_claims_of_draws
+from certus.verify.policies import listed_claims as policy_claims
 from certus.verify.rewards import preference_claims
 from certus.verify.robustness import (
     Proof,
@@ -29,6 +32,7 @@ __all__ = [
     "Proof",
     "accuracy_claim",
     "among",
+    "answer_logs",
     "check",
     "contamination",
     "copy_claim",
@@ -38,6 +42,8 @@ __all__ = [
     "judge",
     "lipschitz_constant",
     "no_sealed_rows",
+    "policy_claims",
+    "policy_claims_of_draws",
     "preference_claims",
     "prove_robust",
     "refuted",

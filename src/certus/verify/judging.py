@@ -17,6 +17,7 @@ from certus.typing import ArrayLike, Column, MatrixLike, Model
 from certus.verify import (
     attributes,
     covariance_penalty,
+    encoders,
     expectation,
     gaussian_factors,
     glove,
@@ -40,6 +41,7 @@ from certus.verify import (
     stating,
     texts,
     tokens,
+    tuned_policies,
     tuning,
 )
 from certus.verify import measured as measured_only
@@ -52,10 +54,11 @@ from certus.verify.stating import Checked, Given
 #: Checkers that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 CHECKERS: tuple[Any, ...] = (
-    *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
+    *(attributes, covariance_penalty, encoders, expectation, gaussian_factors, glove),
     *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
     *(mixing, ngrams, rewards, sampling, spectral, texts, tokens, tuning),
+    tuned_policies,
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()

@@ -195,8 +195,10 @@ def drawn_units(
         for row, made in zip(said, (y, z)):
             told = [spoken(tokens, each) for answers in made for each in answers]
             row[:] = reward(asked, told)
-    columns = map(np.concatenate, (kl, ratio, other))
-    return Units(which, *columns, *said, float(max(off)))
+    joined = [np.concatenate(column) for column in (kl, ratio, other)]
+    return Units(
+        *(which, joined[0], joined[1], joined[2]), said[0], said[1], float(max(off))
+    )
 
 
 def _drawn_part(

@@ -22,7 +22,7 @@ from certus.typing import Array
 from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
-from certus.verify.language import END, NEAR
+from certus.verify.language import END
 from certus.verify.policies import (
     Asked,
     Scores,
@@ -37,6 +37,8 @@ from certus.verify.stating import Checked, Given, Refusal, require
 WORK = {"quick": 5e9, "full": 4e11}
 FEWEST, MOST = 48, {"quick": 512, "full": 8_192}
 DELTA = 0.05
+#: Largest difference between a reported and a computed number.
+NEAR = 1e-3
 LOG_2 = math.log(2)
 
 
@@ -179,8 +181,10 @@ def preference_claim(
             kept.append((x, *both))
     picked = [kept[i] for i in np.unique(np.linspace(0, len(kept) - 1, n).astype(int))]
     if picked:
-        x = [each[0] for each in picked]
-        good, bad = (terms_of(duel, x, [each[i] for each in picked]) for i in (1, 2))
+        asked = [each[0] for each in picked]
+        good, bad = (
+            terms_of(duel, asked, [each[i] for each in picked]) for i in (1, 2)
+        )
         margins = stated.beta * (good.ratio - bad.ratio)
         off = stated.beta * float((good.rounding + bad.rounding).max())
     loss = float(np.logaddexp(0.0, -margins).mean()) if len(margins) else math.inf
