@@ -222,7 +222,7 @@ class TuningCourse(Course):
 
 
 def complain(model: Any, run: TrainingRun) -> None:
-    """Warn if training came apart; what it then returns is an earlier state."""
+    """Warn if the loss became infinite: what the fit returns is an earlier state."""
     if run.diverged is None or config.get_config()["on_uncertified"] == "ignore":
         return
     epoch, step, before = run.diverged
