@@ -7,6 +7,6 @@ for a language model and a text.
 
 from certus.report.auditing import audit
 from certus.report.document import Audit, Figure
-from certus.report.text_report import TextReport, text_report
+from certus.report.text_pages import TextReport, text_report
 
 __all__ = ["Audit", "Figure", "TextReport", "audit", "text_report"]

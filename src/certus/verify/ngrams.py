@@ -239,7 +239,7 @@ def _bits_claim(documents: list[bytes], order: int, bits: Array) -> Claim:
 # -- drafts -----------------------------------------------------------------------
 
 
-class CountedDraft(NamedTuple):
+class CountedProposer(NamedTuple):
     """An n-gram model that proposed tokens to a network."""
 
     tree: RunTree
@@ -247,14 +247,14 @@ class CountedDraft(NamedTuple):
     end: int
 
 
-def counted_draft(config: Any, weights: Any) -> CountedDraft:
+def counted_draft(config: Any, weights: Any) -> CountedProposer:
     """The draft of a generation, from the arrays in its record."""
     order, V = int(config["order"]), int(config["n_tokens"])
     tree = _tree(SimpleNamespace(**weights), order, V)
-    return CountedDraft(tree, order, int(config["end"]))
+    return CountedProposer(tree, order, int(config["end"]))
 
 
-def scores_behind(draft: CountedDraft, stream: Array, begun: int) -> Rows:
+def scores_behind(draft: CountedProposer, stream: Array, begun: int) -> Rows:
     """Log p of all tokens at the places from ``begun`` on, (n, V), and its rounding."""
     tree, order = draft.tree, draft.order
     reach = _reach(stream, draft.end)

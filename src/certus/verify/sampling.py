@@ -27,7 +27,7 @@ from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
 from certus.verify.drift import Rows
-from certus.verify.ngrams import CountedDraft, counted_draft, scores_behind
+from certus.verify.ngrams import CountedProposer, counted_draft, scores_behind
 from certus.verify.scoring import NEAR, decide, farthest, windows
 from certus.verify.stating import Checked, Given, require
 
@@ -40,7 +40,7 @@ TRIED = 24
 
 
 #: What proposed: a network, or a model that counts.
-Draft = PlainNetwork | CountedDraft
+Draft = PlainNetwork | CountedProposer
 #: Where a token comes from: the network, an accepted proposal, or what is left of p.
 DRAWN, ACCEPTED, RESIDUAL = 0, 1, 2
 
@@ -269,7 +269,7 @@ def speculative_claim(
     if sound and n:
         first = int(places.min())
         own = scores_at(read, stream, first)
-        if isinstance(draft, CountedDraft):
+        if isinstance(draft, CountedProposer):
             other = scores_behind(draft, stream, first)
         else:
             other = scores_at(draft, stream, first)
