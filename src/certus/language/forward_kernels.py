@@ -79,10 +79,8 @@ def _adder(columns: int, rows: int) -> Any:
         typingctx: Any, x: Any, x_step: Any, n: Any, w: Any, w_step: Any, y: Any,
         y_step: Any,
     ) -> Any:  # fmt: skip
-        whole, vector = (
-            ir.IntType(types.intp.bitwidth),
-            ir.VectorType(ir.FloatType(), wide),
-        )
+        whole = ir.IntType(8 * np.dtype(np.intp).itemsize)
+        vector = ir.VectorType(ir.FloatType(), wide)
         none = ir.Constant(vector, ir.Undefined)
         first = ir.Constant(ir.VectorType(ir.IntType(32), wide), [0] * wide)
 
