@@ -82,8 +82,9 @@ def in_panels(net: PackedNetwork) -> PackedNetwork:
     A panel holds its outputs of the first input, then those of the second, and so on;
     the next panel follows. Shapes stay as they are.
     """
-    maps = ("head", "qkv", "output", "inner", "outer")
-    return net._replace(**{name: _panels(getattr(net, name)) for name in maps})
+    names = ("head", "qkv", "output", "inner", "outer")
+    maps: dict[str, Any] = {name: _panels(getattr(net, name)) for name in names}
+    return net._replace(**maps)
 
 
 def _panels(W: Array) -> Array:
