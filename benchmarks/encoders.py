@@ -127,9 +127,11 @@ def libraries(seed: int) -> float:
     encoder = SentenceEncoder(
         tokenizer=4096,
         temperature=0.1,
-        context=33,
-        batch_size=96,
-        max_iter=600,
+        context=17,
+        batch_size=64,
+        optimizer="adam",
+        learning_rate=3e-3,
+        max_iter=1500,
         max_time=None,
         random_state=seed,
     ).fit(list(texts))

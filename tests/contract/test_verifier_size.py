@@ -26,10 +26,12 @@ VERIFY_LINES = 8_720
 ROOMS = "attention chains copies drift language mixing ngrams sampling scoring tokens"
 #: Tuned models and rewards.
 ROOMS += " rewards tuning"
+#: Encoders of text.
+ROOMS += " encoders"
 LANGUAGE = tuple(ROOMS.split())
 #: 1,200 for transformers, samplers, tokens and copies, 330 for n-grams and mixtures,
 #: 220 for a bound of a transformer's rounding, layer by layer, instead of an estimate.
-LANGUAGE_LINES = 1_750 + 440
+LANGUAGE_LINES = 1_750 + 440 + 170
 #: The rooms for tuned policies: exact sums, draws of its own, and bounds from them.
 POLICIES = ("policies", "policy_draws", "tuned_policies")
 POLICY_LINES = 620

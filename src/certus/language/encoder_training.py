@@ -32,7 +32,7 @@ from certus.neural_network import distributed
 from certus.neural_network.batches import Batch
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.randomness import own_generator
-from certus.neural_network.run import Losses, Rules, TrainingRun
+from certus.neural_network.run import SMALL, Losses, Rules, TrainingRun
 from certus.neural_network.train import train
 from certus.typing import Array
 
@@ -192,7 +192,10 @@ def _begun(
         state = torch.random.get_rng_state()
     step = language_step(model, module, task.tokens)
     step.objective = task.objective
-    return TrainingRun(step, rng, state)
+    weights = sum(p.numel() for p in module.parameters())
+    # On small networks a second thread waits longer than it helps.
+    threads = 1 if weights * task.tokens <= 8 * SMALL else None
+    return TrainingRun(step, rng, state, threads=threads)
 
 
 def _shown(run: TrainingRun, steps: int, state: Any) -> dict[str, Any]:
@@ -202,9 +205,11 @@ def _shown(run: TrainingRun, steps: int, state: Any) -> dict[str, Any]:
     return {**state(module), "history_": history, "n_iter_": steps}
 
 
-def finish(model: Any, trained: Trained) -> None:
-    """Leave what every fit leaves: history, steps, the best stretch."""
+def finish(model: Any, trained: Trained, state: dict[str, Any]) -> None:
+    """Leave what a fit leaves: its state, history, steps, the best stretch."""
     run = trained.run
+    for name, value in state.items():
+        setattr(model, name, value)
     model.history_ = {name: list(column) for name, column in run.history.items()}
     model.n_iter_ = int(run.schedules[0].last_epoch)
     model.best_epoch_ = run.best_epoch

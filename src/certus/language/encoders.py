@@ -27,11 +27,10 @@ class EncoderOptions(TypedDict, total=False):
 
     optimizer : str or callable
         Name of an optimiser, or a function that makes one. "muon" moves matrices along
-        orthogonal ones; "auto" takes it for steps of 1,024 tokens and more, and "adam"
-        for smaller ones. Other names as in
+        orthogonal ones. Other names as in
         :class:`certus.neural_network.NeuralClassifier`.
     learning_rate : float
-        Step size. By default 0.02 for "muon" and 0.002 for others. It rises at first
+        Step size. None means 0.02 for "muon" and 0.002 for others. It rises at first
         and then falls linearly to zero at the end of the run.
     warmup : float
         Share of the run in which the learning rate rises from zero.
@@ -66,7 +65,7 @@ class EncoderOptions(TypedDict, total=False):
         held out, and what each step sees.
     """
 
-    optimizer: Annotated[Any, "auto"]
+    optimizer: Annotated[Any, "muon"]
     learning_rate: Annotated[float | None, None]
     warmup: Annotated[float, 0.02]
     weight_decay: Annotated[float, 0.0]
@@ -113,7 +112,7 @@ class TransformerOptions(EncoderShape, EncoderOptions, total=False):
     """The transformer of an encoder, and its training."""
 
 
-class TextEncoder(TransformerMixin, Model):  # type: ignore[misc]
+class TextEncoder(TransformerMixin, Model):
     """Base of encoders of text; abstract.
 
     Subclasses set ``network_`` and give ``_vector``, the vector of one text.

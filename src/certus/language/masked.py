@@ -93,8 +93,8 @@ class MaskedLanguageModel(TextEncoder):
     --------
     >>> from certus.language import MaskedLanguageModel
     >>> texts = ["the cat sat on the mat", "the dog lay on the rug"] * 40
-    >>> model = MaskedLanguageModel(layers=1, width=32, heads=2, max_iter=200,
-    ...                             random_state=0).fit(texts)
+    >>> model = MaskedLanguageModel(layers=1, width=32, heads=2, batch_size=8,
+    ...                             max_iter=150, random_state=0).fit(texts)
     >>> model.fill("the cat sat on the m<|mask|>t")
     'the cat sat on the mat'
     >>> model.transform(texts).shape
@@ -133,8 +133,7 @@ class MaskedLanguageModel(TextEncoder):
         trained = training.train_encoder(
             *(self, self._built, task, rng, kept, monitor, self._state)
         )
-        vars(self).update(self._state(trained.module))
-        training.finish(self, trained)
+        training.finish(self, trained, self._state(trained.module))
         monitor.close({})
         evidence = Evidence("network", witness=witness_of(trained.run))
         told = documents if held is None else held

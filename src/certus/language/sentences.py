@@ -104,7 +104,8 @@ class SentenceEncoder(TextEncoder):
     --------
     >>> from certus.language import SentenceEncoder
     >>> texts = ["red green blue red blue green", "one two three two one three"] * 20
-    >>> model = SentenceEncoder(width=16, heads=2, max_iter=60, random_state=0)
+    >>> model = SentenceEncoder(width=16, heads=2, batch_size=16, max_iter=40,
+    ...                         random_state=0)
     >>> kept = model.fit(texts).transform(["blue red", "green green", "two one"])
     >>> cosines = model.similarity(kept, kept)
     >>> bool(cosines[0, 1] > cosines[0, 2])
@@ -139,6 +140,7 @@ class SentenceEncoder(TextEncoder):
         kept = training.checkpoints_of(self, rng)
         monitor = Monitor(self, texts, y)
         base = self._fitted_base(documents)
+        watched: list[tuple[bytes, ...]] | None
         if pairs is None:
             documents, held = training.held_documents(self, documents, rng)
             watched = None if held is None else [(text,) for text in held]
@@ -157,8 +159,7 @@ class SentenceEncoder(TextEncoder):
         trained = training.train_encoder(
             *(self, lambda: self._built(base), task, rng, kept, monitor, self._state)
         )
-        vars(self).update(self._state(trained.module))
-        training.finish(self, trained)
+        training.finish(self, trained, self._state(trained.module))
         monitor.close({})
         shown = sum(rows if watched is None else watched, ())
         evidence = Evidence("network", witness=witness_of(trained.run))
@@ -344,7 +345,8 @@ class PairTask:
         self.look_at = [self._batch(fixed, some)] if self.watched else []
 
     def _encoded(self, rows: list[Any]) -> list[tuple[Array, ...]]:
-        encode, found = self.model.tokenizer_.encode, []
+        encode = self.model.tokenizer_.encode
+        found: list[tuple[Array, ...]] = []
         for row in rows:
             ids = tuple(encode(text) for text in row)
             if len(ids) == 2 and min(map(len, ids)):

@@ -27,6 +27,7 @@ from certus.verify import attention, language
 from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number, gamma
+from certus.verify.scoring import spread
 from certus.verify.stating import Checked, Given, require
 
 #: Stretches of text, and texts, that are looked at on level "quick" and "full".
@@ -69,7 +70,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     bd.refuse_weights(model, given.sample_weight)
     documents = language.documents_of(given.X)
     marks = fingerprints.of_texts(documents, np.zeros(len(documents)))
-    some = [documents[i] for i in language.spread(len(documents), SOME[given.level])]
+    some = [documents[i] for i in spread(len(documents), SOME[given.level])]
     if stated.kind == "characters":
         claims = [_shares_claim(model), _mixed_claim(model, some)]
         return claims, _status(claims), marks
@@ -102,7 +103,7 @@ def _masked_claims(
     require(read.config["n_tokens"] == mask + 1, "its network has no mask")
     room = read.config["context"] - 1
     rows = [each[i : i + room] for each in ids for i in range(0, len(each), room)]
-    rows = [rows[i] for i in language.spread(len(rows), many)]
+    rows = [rows[i] for i in spread(len(rows), many)]
     losses, apart, off = [], [0.0], 0.0
     for row in rows:
         rng = np.random.default_rng(len(row))

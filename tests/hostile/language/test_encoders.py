@@ -132,7 +132,7 @@ def test_gaps():
     assert "mask" not in many
     paired = clone(PAIRED).fit(TEXTS)
     with pytest.raises(ValueError, match="same number of texts"):
-        paired.follow_probability(["a"], ["b", "c"])
+        paired.follow_probability(["one"], ["two", "three"])
     long = paired.follow_probability(["word " * 100, ""], ["word " * 100, ""])
     assert ((long > 0) & (long < 1)).all()
 
