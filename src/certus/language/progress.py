@@ -14,8 +14,9 @@ __all__ = ["TrainingProgress"]
 class TrainingProgress:
     """Callback that shows how a language model learns; for ``set_callbacks``.
 
-    Each line has the steps and seconds so far, the bits for each byte of held-out text,
-    and those of an n-gram model and compressors that were given the same training text.
+    Each line has the steps and seconds so far and the bits for each byte of held-out
+    text. The first one also has those of an n-gram model and of compressors that were
+    given the same training text; later ones name those that the model is below.
 
     Parameters
     ----------
@@ -38,10 +39,11 @@ class TrainingProgress:
     def __init__(
         self, write: Callable[[str], Any] | None = None, *, sample: int = 0
     ) -> None:
-        self.write, self.sample = write, sample
+        self.write, self.sample, self._named = write, sample, False
 
     def setup(self, estimator: Any, context: Any) -> None:
-        """Nothing is needed before a fit."""
+        """A new fit names its baselines again."""
+        self._named = False
 
     def teardown(self, estimator: Any, context: Any) -> None:
         """Nothing is left after a fit."""
@@ -56,18 +58,35 @@ class TrainingProgress:
         history = getattr(fitted_estimator, "history_", None)
         if context.task_name == "step" and history and history.get("steps"):
             say = self.write or (lambda line: sys.stderr.write(line + "\n"))
-            say(progress_line(history, fitted_estimator.baselines_))
+            known = fitted_estimator.baselines_
+            say(progress_line(history, known, named=self._named))
+            self._named = True
             if self.sample and hasattr(fitted_estimator, "generate"):
                 found = fitted_estimator.generate(max_tokens=self.sample)
                 say("  " + clean(found.text.replace("\n", "\n  ")))
         return False
 
 
-def progress_line(history: dict[str, list[float]], known: dict[str, float]) -> str:
-    """The last entries of a history, and the baselines, in one line."""
+def progress_line(
+    history: dict[str, list[float]], known: dict[str, float], *, named: bool = False
+) -> str:
+    """The last entries of a history in one line, beside the baselines.
+
+    Examples
+    --------
+    >>> history = {"steps": [200], "seconds": [31.0], "validation_bits": [2.365]}
+    >>> progress_line(history, {"5-gram": 2.02, "xz": 2.48})
+    'step 200, 31 s: 2.365 bits per byte (5-gram 2.02, xz 2.48)'
+    >>> progress_line(history, {"5-gram": 2.02, "xz": 2.48}, named=True)
+    'step 200, 31 s: 2.365 bits per byte, below xz'
+    """
     line = f"step {history['steps'][-1]:,.0f}, {history['seconds'][-1]:.0f} s: "
     if "validation_bits" not in history:
         return line + f"loss {history['loss'][-1]:.3f} nats per token"
-    line += f"{history['validation_bits'][-1]:.3f} bits per byte"
+    bits = history["validation_bits"][-1]
+    line += f"{bits:.3f} bits per byte"
+    if named:
+        below = ", ".join(name for name, value in known.items() if bits < value)
+        return f"{line}, below {below}" if below else line
     others = ", ".join(f"{name} {value:.2f}" for name, value in known.items())
     return f"{line} ({others})" if others else line
