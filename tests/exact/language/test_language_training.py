@@ -223,7 +223,7 @@ def test_progress_shows_bits_beside_baselines():
     model = LanguageModel(**SMALL).set_callbacks(TrainingProgress(lines.append))
     model.fit(TEXT)
     assert len(lines) == len(model.history_["validation_bits"])
-    last = f"{model.history_['validation_bits'][-1]:.3f} bits per byte (5-gram "
+    last = f"{model.history_['validation_bits'][-1]:.3f} bits per byte"
     assert lines[-1].startswith("step 60, ") and last in lines[-1]
     assert set(model.baselines_) >= {"5-gram", "xz", "bzip2"}
     plain = clone(LanguageModel(**SMALL)).fit(TEXT)
