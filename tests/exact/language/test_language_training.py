@@ -225,6 +225,7 @@ def test_progress_shows_bits_beside_baselines():
     assert len(lines) == len(model.history_["validation_bits"])
     last = f"{model.history_['validation_bits'][-1]:.3f} bits per byte"
     assert lines[-1].startswith("step 60, ") and last in lines[-1]
+    assert "bits per byte (5-gram " in lines[0] and "(" not in lines[-1]
     assert set(model.baselines_) >= {"5-gram", "xz", "bzip2"}
     plain = clone(LanguageModel(**SMALL)).fit(TEXT)
     assert weights(plain) == weights(model)  # looking changes nothing
