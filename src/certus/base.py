@@ -63,15 +63,18 @@ class Fitted(NamedTuple):
 def certified_fit(fit: Fit) -> Fit:
     """Turn a ``fit`` that returns :class:`Fitted` into one that certifies itself."""
     arguments = inspect.signature(fit)
+    target = [*arguments.parameters][2]  # y, or whatever a fit calls it
 
     @functools.wraps(fit)
-    def run(self: Any, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = arguments.bind_partial(self, *args, **kwargs)
+        call.arguments.setdefault(target, None)  # a fit says itself that it needs it
         forget_calibration(self)
         start = time.perf_counter()
         try:
             # Overflow shows up as inf and the verifier says so; no warning on the way.
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                done = fit(self, X, y, *args, **kwargs)
+                done = fit(*call.args, **call.kwargs)
         except (np.linalg.LinAlgError, OverflowError) as error:
             raise ValueError(
                 f"{type(self).__name__} produced numbers too large for float64 "
@@ -80,9 +83,8 @@ def certified_fit(fit: Fit) -> Fit:
         wanted = config.get_config()["certify"] == "always"
         vars(self).pop("certificate_", None)
         if wanted:
-            given = arguments.bind(self, X, y, *args, **kwargs).arguments
             seconds = time.perf_counter() - start
-            self.certificate_ = _judged(self, _as_given(done, given), seconds)
+            self.certificate_ = _judged(self, _as_given(done, call.arguments), seconds)
         if done.status is Status.INTERRUPTED:
             if config.get_config()["on_interrupt"] == "raise":
                 raise KeyboardInterrupt

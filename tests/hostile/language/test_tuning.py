@@ -271,3 +271,15 @@ def test_a_run_that_comes_apart_goes_back(
         model.fit(PROMPTS, CHOSEN)
     assert all(np.isfinite(value).all() for value in model.weights_.values())
     assert model.certificate_.met
+
+
+def test_data_may_be_given_by_name(base: LanguageModel) -> None:
+    tuned = FineTuned(base, max_iter=2, random_state=0)
+    assert tuned.fit(prompts=PROMPTS, answers=CHOSEN).certificate_.met
+    reward = RewardModel(base, random_state=0)
+    found = reward.fit(PROMPTS, rejected=REJECTED, chosen=CHOSEN).coef_.copy()
+    np.testing.assert_array_equal(found, reward.fit(PROMPTS, CHOSEN, REJECTED).coef_)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        tuned.fit(answers=CHOSEN)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'refused'"):
+        reward.fit(PROMPTS, CHOSEN, refused=REJECTED)
