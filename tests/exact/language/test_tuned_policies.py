@@ -87,16 +87,12 @@ def test_a_function_and_a_reward_model_are_both_rewards(base):
 
 @pytest.mark.catalog("LM-17", "LM-23")
 def test_each_stage_of_the_pipeline_is_preferred_to_the_one_before(base):
-    """Pre-trained, fine-tuned, PPO with a reward learnt from preferences."""
+    """Pre-trained, fine-tuned on demonstrations of mixed quality, tuned by a reward."""
     rng = np.random.default_rng(0)
     answers = rng.choice(["cow", "cat", "dog"], p=[0.5, 0.3, 0.2], size=60).tolist()
-    sft = FineTuned(base, max_iter=40, random_state=0).fit(PROMPTS * 20, answers)
-    both = (sft.generate_many(PROMPTS * 40, 5, random_state=i) for i in (1, 2))
-    drawn = zip(PROMPTS * 40, *([each.text for each in made] for made in both))
-    pairs = [(x, y, z) for x, y, z in drawn if "cow" in (y, z) and y != z and y and z]
-    ranked = [(x, "cow", z if y == "cow" else y) for x, y, z in pairs]
-    reward = RewardModel(sft, random_state=0).fit(*map(list, zip(*ranked)))
-    ppo = PPO(sft, reward, beta=0.05, **SMALL).fit(PROMPTS)
+    with certus.config_context(certify="never"):
+        sft = FineTuned(base, max_iter=40, random_state=0).fit(PROMPTS * 20, answers)
+        ppo = PPO(sft, likes_cows, beta=0.1, **SMALL).fit(PROMPTS)
     shares = []
     for model in (base, sft, ppo):
         made = model.generate_many(PROMPTS * 50, 5, random_state=3)
