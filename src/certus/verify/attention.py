@@ -22,7 +22,8 @@ from scipy.special import erf
 
 from certus.typing import Array
 from certus.verify import drift
-from certus.verify.drift import UNIT, Rows, Size
+from certus.verify.drift import Rows, Size
+from certus.verify.kernel.spaces import UNIT, gamma
 
 #: Added to variances by layer norms.
 EPSILON = 1e-5
@@ -174,7 +175,7 @@ def passed(read: PlainNetwork, tokens: Any, source: Any, segments: Any) -> Rows:
     W = read.get(f"{name}.weight", (config["n_tokens"], d))
     # Of one score only the row of W matters that it comes from.
     longest = float(drift.lengths(W).max())
-    off = drift.UP * longest * (x.off + drift.gamma(d + 2) * drift.lengths(x.x))
+    off = drift.UP * longest * (x.off + gamma(d + 2) * drift.lengths(x.x))
     return Rows(read.times(x.x, W.T), off)
 
 
@@ -350,6 +351,6 @@ def logarithms(S: Rows) -> Rows:
     """Log-probabilities from scores; scores off by e move log p by at most 2e."""
     lp = log_softmax(S.x)
     far = np.abs(lp).max(axis=-1)
-    own = drift.gamma(S.x.shape[-1] + 64) + 10 * UNIT * far
+    own = gamma(S.x.shape[-1] + 64) + 10 * UNIT * far
     off = drift.UP * (2 * S.off + own)
     return Rows(lp, np.where(off >= 0, off, np.inf))

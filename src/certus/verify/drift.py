@@ -98,7 +98,7 @@ def turned(x: Rows, angles: Array) -> Array:
     return UP * (x.off + (20 * angles + 20) * UNIT * lengths(x.x))
 
 
-def added(a: Array, b: Array, total: Array) -> Array:
+def added(a: Array, b: Array | float, total: Array) -> Array:
     """The bound of a sum of two."""
     return UP * (a + b + UNIT * lengths(total))
 
