@@ -59,8 +59,8 @@ plt.show()
 
 # %%
 # Where the heads of attention look: each row is the letter that was read last, and each
-# column one that is looked at. ``plot(layer=2, head=1)`` draws a single head with its letters.
-# Weights show what a head mixes in; they do not explain a prediction.
+# column one that is looked at. ``plot(layer=2, head=1)`` draws a single head with its
+# letters. Weights show what a head mixes in; they do not explain a prediction.
 
 model.attention("The duck on the hill quacks.").plot()
 plt.show()
