@@ -246,7 +246,9 @@ class CharacterEncoder(TextEncoder):
         loss = task.look(self.network_)
         return [
             Claim(
-                *("word_loss", Strength.MEASURED, loss),
+                "word_loss",
+                Strength.MEASURED,
+                loss,
                 objective="−½ mean [log p(next word) + log p(word before)]",
                 detail=f"{loss:.3f} nats a word, both directions averaged; words drawn "
                 f"at random have {np.log(self.network_.config['n_words']):.3f}",

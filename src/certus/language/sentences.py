@@ -56,8 +56,8 @@ LONG = 4
 class SentenceEncoder(TextEncoder):
     """Vectors of texts, trained so that texts that belong together have large cosines.
 
-    Which texts belong together is told by pairs; or, where single texts are given, by
-    their passages: a passage and the one that follows it.
+    ``fit`` takes pairs of texts that belong together; or single texts, in which a
+    passage belongs to the one that follows it.
 
     Objective
     ---------
@@ -241,7 +241,11 @@ class SentenceEncoder(TextEncoder):
         """
         check_is_fitted(self, "network_")
         A = self._vectors(first)
-        return A @ (A if second is None else self._vectors(second)).T
+        B = A if second is None else self._vectors(second)
+        if not len(A):
+            return np.zeros((0, len(B)))
+        # Not A @ Bᵀ: its last digits depend on how many rows there are.
+        return np.stack([(B * a).sum(axis=1) for a in A])
 
     def _vectors(self, given: Any) -> Array:
         stored = isinstance(given, np.ndarray) and given.dtype.kind == "f"
@@ -252,7 +256,7 @@ class SentenceEncoder(TextEncoder):
                 f"Stored vectors must have {self.n_features_out_} columns, got an "
                 f"array of shape {given.shape}."
             )
-        return np.asarray(given, dtype=np.float64)
+        return np.ascontiguousarray(given, dtype=np.float64)
 
     def diagnose(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, level: str = "quick"
@@ -275,7 +279,9 @@ class SentenceEncoder(TextEncoder):
         loss, n = task.look(self.network_), len(task.look_at[0].y)
         return [
             Claim(
-                *("pair_loss", Strength.MEASURED, loss),
+                "pair_loss",
+                Strength.MEASURED,
+                loss,
                 objective="−mean log softmax of cos(e(aᵢ), e(bⱼ))/τ, passages of texts",
                 detail=f"{loss:.3f} nats for pairs of passages; vectors that say "
                 f"nothing have {np.log(n):.3f}",
