@@ -261,10 +261,10 @@ class LanguageModel(TransformerText):
         if kept is not None:
             params, module = self.get_params(deep=False), run.step.modules["module"]
             kept.resume(run, describe(params, module, ids, watched))
+        if self.max_iter is None:
+            course.baselines()  # before the clock starts: it may compile kernels
         status = course.train(kept, monitor)
-        self.baselines_ = (
-            course.baselines() if self.max_iter is None else course.known or {}
-        )
+        self.baselines_ = course.known or {}
         self._finish(run, held)
         monitor.close({})
         evidence = Evidence("network", witness=witness_of(run))

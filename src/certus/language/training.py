@@ -246,8 +246,6 @@ class Course:
         """Train until the plan, the held-out text, a callback or Ctrl-C ends it."""
         run, model, clock = self.run, self.model, self.clock
         spent = run.history.get("seconds", [0.0])[-1]
-        if model.max_iter is None:
-            self.baselines()  # may compile kernels, which training should not pay for
         clock.start(spent)
         began = time.perf_counter()
 
