@@ -194,6 +194,7 @@ def _ending(first: Claim, status: Status, ended: Status) -> Status:
     # A solver's opinion about its own target does not count as an ending.
     told = ended is not Status.TOL_NOT_REACHED
     unsaid = status is Status.UNDECIDED and number and told
+    unsaid |= first.met is None and ended is Status.DIVERGED
     stands = ended in _EARLY_FIX or status is Status.TOL_NOT_REACHED or unsaid
     return ended if stands else status
 

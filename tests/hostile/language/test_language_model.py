@@ -12,6 +12,8 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 
 import certus  # noqa: E402
+from certus.base import UncertifiedWarning  # noqa: E402
+from certus.certificate import Status  # noqa: E402
 from certus.language import ByteTokenizer, LanguageModel  # noqa: E402
 from certus.neural_network.objective import GradientStep  # noqa: E402
 
@@ -151,3 +153,22 @@ def test_ctrl_c_in_the_middle_keeps_a_model(ctrl_c, monkeypatch):
         model.fit("The dog sleeps. " * 40)
     assert model.n_iter_ < 10_000
     assert math.isfinite(model.bits_per_byte("The dog"))
+
+
+def test_a_fit_that_diverges_says_so():
+    text = "the cat sat on the mat and the dog sat on the cat. " * 100
+    model = LanguageModel(
+        layers=1,
+        width=16,
+        context=16,
+        max_iter=60,
+        learning_rate=1e30,
+        optimizer="sgd",
+        clip=None,
+        qk_norm=False,
+        random_state=0,
+    )
+    with pytest.warns(UncertifiedWarning, match="diverged"):
+        model.fit(text)
+    assert model.certificate_.status is Status.DIVERGED
+    assert np.isfinite(model.bits_per_byte(text))  # the weights of before were kept
