@@ -162,7 +162,7 @@ class DPO(TunedPolicy):
     >>> model = model.fit(["a "] * 40, ["dog."] * 40, ["cat."] * 40)
     >>> model.history_["loss"][-1] < 0.69  # log 2 for doing nothing
     True
-    >>> model.certificate_.met
+    >>> model.certificate_["preference_loss"].met
     True
     """
 
