@@ -7,6 +7,7 @@ for 4 prompts in an iteration, drawn, judged and stepped on once. CPU seconds of
 run divided by its steps; what comes before the first step is not counted.
 """
 
+import tempfile
 import time
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -133,7 +134,7 @@ def theirs(names: tuple[str, ...] = ("DPO", "GRPO")) -> dict[str, float]:
             clock.tick()
 
     common: dict[str, Any] = {
-        "output_dir": "/tmp/certus-trl",
+        "output_dir": tempfile.mkdtemp(),
         "max_steps": STEPS,
         "report_to": [],
         "use_cpu": True,

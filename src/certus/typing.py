@@ -15,9 +15,9 @@ __all__ = [
     "CompressedMatrix",
     "DTypeLike",
     "DataFrame",
+    "Fit",
     "Matrix",
     "MatrixLike",
-    "Model",
     "Places",
     "RandomState",
     "Shape",
@@ -87,7 +87,7 @@ class CompressedMatrix(SparseMatrix, Protocol):
         """Sums of all entries, or along an axis."""
 
 
-class Model(Protocol):
+class Fit(Protocol):
     """A fitted model of any library, whose public attributes are read by name."""
 
     def __getattribute__(self, name: str, /) -> Any:

@@ -48,6 +48,8 @@ DRAWN = {
     "Frontier",
     "Generation",
     "GroupTable",
+    "OptimalPolicy",
+    "PolicyFrontier",
     "Record",
     "Recovery",
     "RobustAccuracy",
@@ -109,6 +111,9 @@ def traded() -> Any:
 
 THREAT = robustness.ThreatModel("linf", 0.1)
 MADE: dict[str, Callable[[], Any]] = {
+    "AnswerComparison": lambda: language.AnswerComparison(
+        ["a <b>"], ["b"], ["c"], [np.nan], [1.0], [0.3]
+    ),
     "Attacked": lambda: robustness.attack(model(), X, y, THREAT),
     "AttentionMaps": lambda: writer().attention("to <b>"),
     "Audit": audited,
@@ -135,6 +140,10 @@ MADE: dict[str, Callable[[], Any]] = {
     "LipschitzBound": lambda: robustness.lipschitz_bound(model(), X),
     "LongestCopy": lambda: language.longest_copy("abcd", "bcde", held_out="efgh"),
     "MercerCheck": lambda: kernels.mercer_check(Sigmoid(1.0, coef0=-1.0), X),
+    "OptimalPolicy": lambda: language.optimal_policy([0.5, 0.5], [1.0, 0.0], beta=1.0),
+    "PolicyFrontier": lambda: language.PolicyFrontier(
+        np.array([0.0, 2.0]), *np.array([[0.1, 0.5], [0.0, 0.4], [0.2, 0.6]]), 0.1
+    ),
     "Recheck": rechecked,
     "Record": minimised,
     "Recovery": lambda: fairness.recovery(X, GROUP),

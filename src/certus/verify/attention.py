@@ -22,7 +22,7 @@ from scipy.special import erf
 
 from certus.typing import Array
 from certus.verify import drift
-from certus.verify.drift import Rows, Size
+from certus.verify.drift import Bounded, Extent
 from certus.verify.kernel.spaces import UNIT, gamma
 
 #: Added to variances by layer norms.
@@ -48,7 +48,7 @@ class PlainNetwork:
     ) -> None:
         self.config, self.weights, self.order = config, weights, order
         self.kept: dict[str, Array] = {}
-        self.sizes: dict[str, Size] = {}
+        self.sizes: dict[str, Extent] = {}
         for name, allowed in ALLOWED.items():
             value = config.get(name, ...)
             counts = isinstance(value, int) and not isinstance(value, bool)
@@ -83,21 +83,21 @@ class PlainNetwork:
             b = np.ascontiguousarray(b[..., ::-1, :])
         return a @ b
 
-    def size(self, name: str, *given: Any) -> Size:
+    def size(self, name: str, *given: Any) -> Extent:
         """The size of these weights, found once."""
         if name not in self.sizes:
             self.sizes[name] = drift.size_of(*given)
         return self.sizes[name]
 
-    def linear(self, x: Rows, name: str, rows: int, bias: bool = True) -> Rows:
+    def linear(self, x: Bounded, name: str, rows: int, bias: bool = True) -> Bounded:
         """Return x Wᵀ + b, from (T, columns) to (T, rows)."""
         d = x.x.shape[-1]
         W = self.get(f"{name}.weight", (rows, d))
         b = self.get(f"{name}.bias", (rows,)) if bias else np.zeros(rows)
         off = drift.product(x, self.size(name, W, b), d)
-        return Rows(self.times(x.x, W.T) + b, off)
+        return Bounded(self.times(x.x, W.T) + b, off)
 
-    def norm(self, x: Rows, name: str, bias: bool) -> Rows:
+    def norm(self, x: Bounded, name: str, bias: bool) -> Bounded:
         """Mean 0 and variance 1 at each position, then scaled and shifted."""
         d = x.x.shape[-1]
         y = scaled(x, x.x - x.x.mean(axis=-1, keepdims=True), EPSILON)
@@ -105,7 +105,7 @@ class PlainNetwork:
         z = y.x * gain
         b = self.get(f"{name}.bias", (d,)) if bias else np.zeros(d)
         off = np.abs(gain).max() * y.off + UNIT * drift.lengths(z)
-        return Rows(z + b, drift.added(off, 0.0, z + b))
+        return Bounded(z + b, drift.added(off, 0.0, z + b))
 
 
 def forward(
@@ -150,14 +150,14 @@ def scores(
 
 def bounded(
     read: PlainNetwork, tokens: Any, source: Any = None, segments: Any = None
-) -> Rows:
+) -> Bounded:
     """Scores, and how far each score of a position may be off; or states."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found = passed(read, tokens, source, segments)
     return found._replace(off=np.where(np.isnan(found.off), np.inf, found.off))
 
 
-def passed(read: PlainNetwork, tokens: Any, source: Any, segments: Any) -> Rows:
+def passed(read: PlainNetwork, tokens: Any, source: Any, segments: Any) -> Bounded:
     """One pass through all layers."""
     config, seen = read.config, None
     if config["kind"] == "both":
@@ -176,10 +176,10 @@ def passed(read: PlainNetwork, tokens: Any, source: Any, segments: Any) -> Rows:
     # Of one score only the row of W matters that it comes from.
     longest = float(drift.lengths(W).max())
     off = drift.UP * longest * (x.off + gamma(d + 2) * drift.lengths(x.x))
-    return Rows(read.times(x.x, W.T), off)
+    return Bounded(read.times(x.x, W.T), off)
 
 
-def embed(read: PlainNetwork, tokens: Any, segments: Any) -> Rows:
+def embed(read: PlainNetwork, tokens: Any, segments: Any) -> Bounded:
     """Vectors of tokens and places, (..., T, d)."""
     config = read.config
     n, d = config["n_tokens"], config["width"]
@@ -200,31 +200,31 @@ def embed(read: PlainNetwork, tokens: Any, segments: Any) -> Rows:
         angles = turns(T, d // 2)
         waves = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(T, d)
         x = x + waves
-        off = drift.added(drift.turned(Rows(waves, off), np.arange(T)), 0.0, x)
+        off = drift.added(drift.turned(Bounded(waves, off), np.arange(T)), 0.0, x)
     if not config["segments"]:
-        return Rows(x, off)
+        return Bounded(x, off)
     table = read.get("segment.weight", (config["segments"], d))
     x = x + table[np.zeros_like(ids) if segments is None else np.asarray(segments)]
-    return read.norm(Rows(x, drift.added(off, 0.0, x)), "embedding_norm", True)
+    return read.norm(Bounded(x, drift.added(off, 0.0, x)), "embedding_norm", True)
 
 
-def last(read: PlainNetwork, x: Rows, name: str) -> Rows:
+def last(read: PlainNetwork, x: Bounded, name: str) -> Bounded:
     """The norm behind all layers, which only pre-norm networks have."""
     pre = read.config["norm"] == "pre"
     return read.norm(x, name, read.config["bias"]) if pre else x
 
 
 def layer(
-    read: PlainNetwork, x: Rows, at: str, causal: bool, source: Rows | None = None
-) -> Rows:
+    read: PlainNetwork, x: Bounded, at: str, causal: bool, source: Bounded | None = None
+) -> Bounded:
     """Self-attention, attention to a source if any, feed-forward; (..., T, d)."""
     bias, pre = read.config["bias"], read.config["norm"] == "pre"
     rotary = read.config["position"] == "rotary"
 
-    def add(x: Rows, name: str, part: Callable[[Rows], Rows]) -> Rows:
+    def add(x: Bounded, name: str, part: Callable[[Bounded], Bounded]) -> Bounded:
         more = part(read.norm(x, f"{at}{name}_norm", bias) if pre else x)
         total = x.x + more.x
-        x = Rows(total, drift.added(x.off, more.off, total))
+        x = Bounded(total, drift.added(x.off, more.off, total))
         return x if pre else read.norm(x, f"{at}{name}_norm", bias)
 
     name = f"{at}attention"
@@ -236,12 +236,12 @@ def layer(
 
 def attend(
     read: PlainNetwork,
-    x: Rows,
-    memory: Rows,
+    x: Bounded,
+    memory: Bounded,
     name: str,
     causal: bool,
     rotary: bool = False,
-) -> Rows:
+) -> Bounded:
     """What each position of x (..., T, d) takes from the memory (..., M, d)."""
     config, d = read.config, x.x.shape[-1]
     H = config["heads"]
@@ -268,24 +268,24 @@ def attend(
     z = read.times(P, v.x)
     off = drift.lengths(np.swapaxes(drift.mixed(q, k, v, P, z), -1, -2))
     z = np.swapaxes(z, -2, -3).reshape(x.x.shape)
-    return read.linear(Rows(z, off), f"{name}.output", d, config["bias"])
+    return read.linear(Bounded(z, off), f"{name}.output", d, config["bias"])
 
 
-def project(read: PlainNetwork, x: Rows, name: str, W: Array, b: Array) -> Rows:
+def project(read: PlainNetwork, x: Bounded, name: str, W: Array, b: Array) -> Bounded:
     """From (..., T, d) to (..., H, T, d/H)."""
     d, H = x.x.shape[-1], read.config["heads"]
     z = read.times(x.x, W.T) + b
     z = np.swapaxes(z.reshape(*z.shape[:-1], H, -1), -2, -3)
     size = read.size(name, W.reshape(H, -1, d), b.reshape(H, -1))
-    off = drift.product(Rows(x.x[..., None, :], x.off[..., None]), size, d)
-    return Rows(z, np.swapaxes(off, -1, -2))
+    off = drift.product(Bounded(x.x[..., None, :], x.off[..., None]), size, d)
+    return Bounded(z, np.swapaxes(off, -1, -2))
 
 
-def scaled(x: Rows, c: Array, epsilon: float) -> Rows:
+def scaled(x: Bounded, c: Array, epsilon: float) -> Bounded:
     """Each row of c, which is x or its distance from its mean, with mean square 1."""
     sigma = np.sqrt(np.square(c).mean(axis=-1, keepdims=True) + epsilon)
     y = c / sigma
-    return Rows(y, drift.scaled(x, y, sigma[..., 0], math.sqrt(epsilon)))
+    return Bounded(y, drift.scaled(x, y, sigma[..., 0], math.sqrt(epsilon)))
 
 
 def turns(T: int, half: int) -> Array:
@@ -293,16 +293,16 @@ def turns(T: int, half: int) -> Array:
     return np.arange(T)[:, None] * 10000.0 ** (-np.arange(half) / half)
 
 
-def turn(x: Rows) -> Rows:
+def turn(x: Bounded) -> Bounded:
     """Turn the coordinates i and i + d/2 of each place together by its angle."""
     T, half = x.x.shape[-2], x.x.shape[-1] // 2
     angles = turns(T, half)
     a, b, cos, sin = x.x[..., :half], x.x[..., half:], np.cos(angles), np.sin(angles)
     y = np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
-    return Rows(y, drift.turned(x, np.arange(T)))
+    return Bounded(y, drift.turned(x, np.arange(T)))
 
 
-def feed(read: PlainNetwork, x: Rows, name: str) -> Rows:
+def feed(read: PlainNetwork, x: Bounded, name: str) -> Bounded:
     """W₂ φ(W₁ x + b₁) + b₂ at each position; "swiglu": W₂ (silu(W₁x) ⊙ W₃x)."""
     config = read.config
     kind, bias = config["activation"], config["bias"]
@@ -323,11 +323,11 @@ def feed(read: PlainNetwork, x: Rows, name: str) -> Rows:
             a, b = np.split(h, 2, axis=-1)
             h = a * (0.5 + 0.5 * np.tanh(a / 2)) * b
     y = read.linear(
-        Rows(h, np.zeros(h.shape[:-1])), f"{name}.outer", x.x.shape[-1], bias
+        Bounded(h, np.zeros(h.shape[:-1])), f"{name}.outer", x.x.shape[-1], bias
     )
     sizes = read.sizes[f"{name}.inner"], read.sizes[f"{name}.outer"]
     off = drift.fed(x, *drift.slopes_of(kind, given.x, given.off), *sizes)
-    return Rows(y.x, drift.added(y.off, off, y.x))
+    return Bounded(y.x, drift.added(y.off, off, y.x))
 
 
 def softmax(S: Array) -> Array:
@@ -342,15 +342,15 @@ def log_softmax(S: Array) -> Array:
     return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
 
 
-def log_probs(read: PlainNetwork, tokens: Any) -> Rows:
+def log_probs(read: PlainNetwork, tokens: Any) -> Bounded:
     """Log-probabilities of what follows each token, and what they may be off by."""
     return logarithms(bounded(read, tokens))
 
 
-def logarithms(S: Rows) -> Rows:
+def logarithms(S: Bounded) -> Bounded:
     """Log-probabilities from scores; scores off by e move log p by at most 2e."""
     lp = log_softmax(S.x)
     far = np.abs(lp).max(axis=-1)
     own = gamma(S.x.shape[-1] + 64) + 10 * UNIT * far
     off = drift.UP * (2 * S.off + own)
-    return Rows(lp, np.where(off >= 0, off, np.inf))
+    return Bounded(lp, np.where(off >= 0, off, np.inf))

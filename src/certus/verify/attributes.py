@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
-from certus.typing import Array, Column, MatrixLike, Model
+from certus.typing import Array, Column, Fit, MatrixLike
 from certus.verify import deciding as bd
 from certus.verify import stating
 from certus.verify.data import fitted, marks_of, row_weights
@@ -30,7 +30,7 @@ DEPENDENT = 1e-10
 LEFT = "max |Cov(x̃ⱼ, a) − (1 − amount)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
 
 
-def attribute_of(model: Model, sensitive: Column, X: Any) -> Array | None:
+def attribute_of(model: Fit, sensitive: Column, X: Any) -> Array | None:
     """The attribute of each row, one column for each; None if it was not passed."""
     named = getattr(model, "sensitive_columns", None)
     X = X if hasattr(X, "shape") else np.asarray(X, dtype=object)
@@ -165,7 +165,7 @@ class Statement(NamedTuple):
     amount: float
 
 
-def _decorrelation(model: Model) -> Statement:
+def _decorrelation(model: Fit) -> Statement:
     if not stating.is_number(model.amount, most=1):
         raise stating.Refusal(f"amount={model.amount!r:.40} is not between 0 and 1")
     return Statement(float(model.amount))
@@ -174,7 +174,7 @@ def _decorrelation(model: Model) -> Statement:
 READERS: dict[str, stating.Reader] = {"Decorrelation": _decorrelation}
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """The correlations with an attribute that a linear map of the columns leaves."""
     _, X, _, sample_weight, _, sensitive = given
     marks = marks_of(X, None, sample_weight)

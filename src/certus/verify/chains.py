@@ -23,7 +23,7 @@ from certus.typing import Array
 from certus.verify import attention
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number, U, gamma, measured, refused
-from certus.verify.drift import Rows
+from certus.verify.drift import Bounded
 from certus.verify.language import BITS, DELTA, student
 from certus.verify.scoring import FACTOR, figure
 
@@ -206,13 +206,13 @@ def _drawn(law: Array, length: int, seed: int) -> Array:
 
 def _model_log_probs(
     read: PlainNetwork, end: int, symbols: Array, texts: Array
-) -> Rows:
+) -> Bounded:
     """Return log Q of each symbol at each place, (texts, length, m)."""
     given = np.column_stack([np.full(len(texts), end), symbols[texts[:, :-1]]])
     parts = np.array_split(given, max(1, len(given) * given.shape[1] // 4_096))
     found = [attention.log_probs(read, part) for part in parts]
     lp = np.concatenate([each.x[..., symbols] for each in found])
-    return Rows(lp, np.concatenate([each.off for each in found]))
+    return Bounded(lp, np.concatenate([each.off for each in found]))
 
 
 def _divergences(P: Array, Q: Array, sizes: bool = False) -> Array:

@@ -19,7 +19,7 @@ from scipy.special import betaincinv
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import ConformalWitness
 from certus.fingerprints import in_each_way, same_rows
-from certus.typing import Array, ArrayLike, MatrixLike, Model
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 from certus.verify.deciding import refused, status_of
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked
@@ -42,7 +42,7 @@ _EXCHANGEABLE = (
 )
 
 
-def score_of(model: Model) -> str:
+def score_of(model: Fit) -> str:
     """Which score a model has, by the methods that it has."""
     if not hasattr(model, "classes_"):
         return "residual"
@@ -51,7 +51,7 @@ def score_of(model: Model) -> str:
     return "margin" if hasattr(model, "decision_function") else "label"
 
 
-def own_scores(model: Model, X: MatrixLike, y: ArrayLike) -> Array:
+def own_scores(model: Fit, X: MatrixLike, y: ArrayLike) -> Array:
     """The score of each row with its own y, ascending; inf where it is NaN."""
     kind = score_of(model)
     with np.errstate(invalid="ignore"):  # inf − inf
@@ -64,7 +64,7 @@ def own_scores(model: Model, X: MatrixLike, y: ArrayLike) -> Array:
     return np.sort(np.where(np.isnan(found), np.inf, found))
 
 
-def _by_label(model: Model, X: object, kind: str, own: Array, classes: Array) -> Array:
+def _by_label(model: Fit, X: object, kind: str, own: Array, classes: Array) -> Array:
     rows, k = np.arange(len(own)), len(classes)
     if kind == "label":
         return np.asarray(model.predict(X) != classes[own], dtype=np.float64)
@@ -81,7 +81,7 @@ def _by_label(model: Model, X: object, kind: str, own: Array, classes: Array) ->
 
 
 def check_conformal(
-    model: Model, witness: ConformalWitness, X: MatrixLike, y: ArrayLike, level: str
+    model: Fit, witness: ConformalWitness, X: MatrixLike, y: ArrayLike, level: str
 ) -> Checked:
     """State the coverage of the scores in ``witness``; at full level, recompute them.
 
@@ -101,7 +101,7 @@ def check_conformal(
     return claims, status_of(claims[0]), marks
 
 
-def seen_in_fit(model: Model, X: MatrixLike, y: ArrayLike) -> bool:
+def seen_in_fit(model: Fit, X: MatrixLike, y: ArrayLike) -> bool:
     """Whether these are the rows of the fit, in that order or another.
 
     Numeric targets must agree too: an experiment may repeat the same X. Fits encode

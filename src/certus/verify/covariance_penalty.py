@@ -22,7 +22,7 @@ import numpy as np
 from certus.certificate import Status
 from certus.evidence import LinearWitness
 from certus.objectives import terms as t
-from certus.typing import Array, Model
+from certus.typing import Array, Fit
 from certus.verify import linear, measured, stated_linear, stating
 from certus.verify.attributes import attribute_of, explained, not_lent, numbers_of
 from certus.verify.data import marks_of
@@ -109,7 +109,7 @@ class Statement(NamedTuple):
     alpha: float
 
 
-def _stated(model: Model) -> Statement | measured.Statement:
+def _stated(model: Fit) -> Statement | measured.Statement:
     """The statement of a network, or of a linear model with unchanged parameters."""
     alpha, inner = model.alpha, model.estimator_
     said = f"alpha={alpha!r:.40} is no weight of a penalty"
@@ -127,7 +127,7 @@ def _stated(model: Model) -> Statement | measured.Statement:
 READERS: dict[str, stating.Reader] = {"CovariancePenalty": _stated}
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge a linear model, given the attribute; the dual point is the witness."""
     witness, X, y, sample_weight, level, sensitive = given
     (inner, alpha), marks = stated, marks_of(X, y, sample_weight)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from certus import fingerprints
-from certus.typing import Array, Column, Matrix, Model, Shape
+from certus.typing import Array, Column, Fit, Matrix, Shape
 from certus.verify.kernel import reading
 
 _BLOCK = 1 << 18  # elements handled at a time, so that they stay in cache
@@ -50,7 +50,7 @@ def size_of(X: Matrix) -> float:
 
 
 def fitted(
-    model: Model, name: str, shape: Shape = None, *, finite: bool = False
+    model: Fit, name: str, shape: Shape = None, *, finite: bool = False
 ) -> Array:
     """Numbers that a fit has stored, of a given shape; None stands for any length."""
     try:
@@ -76,7 +76,7 @@ def named(what: str, which: Array | list[int]) -> str:
     return f"{what} {shown} …" if len(which) > 5 else f"{what} {shown}"
 
 
-def listed(model: Model, name: str) -> Any:
+def listed(model: Fit, name: str) -> Any:
     """Ids, words or labels that a fit has stored, as a list."""
     found = getattr(model, name)
     if not isinstance(found, list | tuple) and np.ndim(found) != 1:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status, Strength
-from certus.typing import Array, Model
+from certus.typing import Array, Fit
 from certus.verify.kernel import spaces
 
 #: Unit roundoff, the smallest number that no library flushes to zero, and γ_m.
@@ -124,7 +124,7 @@ def wrong_count(what: str, found: int, asked: float) -> Claim:
     return proved("parts", number, 0.0, told, fix="fit again with these parameters")
 
 
-def refuse_weights(model: Model, sample_weight: object) -> None:
+def refuse_weights(model: Fit, sample_weight: object) -> None:
     """Raise an error if a model that was fitted without weights is judged with them."""
     if sample_weight is not None:
         name = type(model).__name__

@@ -37,14 +37,14 @@ SQUARED = 6
 LIBRARY = 8 * UNIT
 
 
-class Rows(NamedTuple):
+class Bounded(NamedTuple):
     """Rows as computed (..., T, d), and how far each may be from the exact one."""
 
     x: Array
     off: Array
 
 
-class Size(NamedTuple):
+class Extent(NamedTuple):
     """Bounds of ‖W‖₂ and ‖W‖_F, of rows and columns, and of ‖b‖; maybe of several W."""
 
     most: Any
@@ -59,11 +59,11 @@ def lengths(x: Array) -> Array:
     return np.sqrt(np.square(x).sum(axis=-1)) * UP + SHORT
 
 
-def size_of(W: Array, bias: Array | None = None) -> Size:
+def size_of(W: Array, bias: Array | None = None) -> Extent:
     """The size of a matrix, or of several in the leading axes."""
     rows, columns = lengths(W), lengths(np.swapaxes(W, -1, -2))
     b = 0.0 if bias is None else lengths(bias)
-    return Size(spectral(W), lengths(rows), rows, columns, b)
+    return Extent(spectral(W), lengths(rows), rows, columns, b)
 
 
 def spectral(A: Array, times: int = SQUARED) -> Array:
@@ -79,13 +79,13 @@ def spectral(A: Array, times: int = SQUARED) -> Array:
     return np.minimum(whole, np.sqrt(spectral(G, times - 1) + lost) * UP / unit)
 
 
-def product(x: Rows, size: Size, terms: int) -> Array:
+def product(x: Bounded, size: Extent, terms: int) -> Array:
     """The bound of W x + b."""
     own = gamma(terms + 2) * (size.all * lengths(x.x) + size.bias) + terms * SHORT
     return UP * (size.most * x.off + own)
 
 
-def scaled(x: Rows, y: Array, sigma: Array, least: float) -> Array:
+def scaled(x: Bounded, y: Array, sigma: Array, least: float) -> Array:
     """The bound of y = c/σ, c being x or x − mean, σ² = ‖c‖²/d + least²."""
     d = x.x.shape[-1]
     moved = x.off + gamma(d + 4) * lengths(x.x)
@@ -93,7 +93,7 @@ def scaled(x: Rows, y: Array, sigma: Array, least: float) -> Array:
     return UP * (np.minimum(moved / low, 2 * math.sqrt(d)) + gamma(d + 8) * lengths(y))
 
 
-def turned(x: Rows, angles: Array) -> Array:
+def turned(x: Bounded, angles: Array) -> Array:
     """The bound of rows that were turned by angles up to these."""
     return UP * (x.off + (20 * angles + 20) * UNIT * lengths(x.x))
 
@@ -103,7 +103,7 @@ def added(a: Array, b: Array | float, total: Array) -> Array:
     return UP * (a + b + UNIT * lengths(total))
 
 
-def mixed(q: Rows, k: Rows, v: Rows, P: Array, z: Array) -> Array:
+def mixed(q: Bounded, k: Bounded, v: Bounded, P: Array, z: Array) -> Array:
     """The bound of z = P v, with P = softmax(q·k/√d)."""
     d, M = k.x.shape[-1], k.x.shape[-2]
     Q, K, V = (lengths(part.x) for part in (q, k, v))
@@ -127,7 +127,7 @@ def _spread(squares: Array, mean: Array) -> Array:
     return UP * np.sqrt(np.maximum(left, 0.0) + NEAR * squares)
 
 
-def fed(x: Rows, slopes: Array, own: Array, inner: Size, outer: Size) -> Array:
+def fed(x: Bounded, slopes: Array, own: Array, inner: Extent, outer: Extent) -> Array:
     """The bound of W₂ φ(W₁ x + b₁), without the rounding of the product with W₂.
 
     ``slopes`` are at least abs(φ′) between the computed entries and the exact ones,
@@ -139,7 +139,7 @@ def fed(x: Rows, slopes: Array, own: Array, inner: Size, outer: Size) -> Array:
     each = (inner.rows**2).reshape(-1, slopes.shape[-1]).sum(axis=0)
     rows = np.minimum(inner.most * top, np.sqrt(squares @ each))
     both = np.minimum(columns * inner.most, outer.most * rows)
-    first = product(Rows(x.x, 0.0 * x.off), inner, x.x.shape[-1])
+    first = product(Bounded(x.x, 0.0 * x.off), inner, x.x.shape[-1])
     return UP * (both * x.off + columns * first + outer.most * own)
 
 

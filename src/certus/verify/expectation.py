@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from certus.certificate import Claim, Status
-from certus.typing import Array, Model
+from certus.typing import Array, Fit
 from certus.verify import climbing, data, deciding
 from certus.verify.deciding import Number, U, gamma, proved
 from certus.verify.stating import Checked, Given
@@ -37,7 +37,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _read(model: Model) -> Statement:
+def _read(model: Fit) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), or fit again from params_"
     return Statement(
         float(model.tol) or climbing.LEAST, model.log_joint is not None, fix
@@ -56,7 +56,7 @@ class Expected(NamedTuple):
     level: Number
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Take one further step, compare ELBO and likelihood, repeat the fit if asked."""
     _, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
@@ -81,7 +81,7 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
     return claims, Status.SOLVED if small else Status.TOL_NOT_REACHED, marks
 
 
-def _expect(model: Model, X: object, params: object) -> Expected:
+def _expect(model: Fit, X: object, params: object) -> Expected:
     """From the joint density if it is given, else from the user's E-step."""
     joint = None
     if model.log_joint is None:
@@ -97,7 +97,7 @@ def _expect(model: Model, X: object, params: object) -> Expected:
     return Expected(q, rows, joint, Number(mean, rounding))
 
 
-def _gain_claim(model: Model, stated: Statement, X: object, here: Expected) -> Claim:
+def _gain_claim(model: Fit, stated: Statement, X: object, here: Expected) -> Claim:
     after, fix = _expect(model, X, model.m_step(X, here.q)).level, stated.fix
     if not np.isfinite(here.rows).all():
         fix = "start where every row has a positive density, or correct the functions"
@@ -107,7 +107,7 @@ def _gain_claim(model: Model, stated: Statement, X: object, here: Expected) -> C
     return climbing.step_gain(here.level, after, stated.tol, OBJECTIVE, fix, note)
 
 
-def _elbo_claim(model: Model, X: object, here: Expected) -> Claim:
+def _elbo_claim(model: Fit, X: object, here: Expected) -> Claim:
     """ELBO and likelihood of the user's E-step, against the joint density."""
     if here.joint is None:
         told = "without log_joint it cannot be checked that e_step is the posterior"

@@ -27,7 +27,7 @@ import numpy as np
 
 from certus.certificate import Claim, Status
 from certus.evidence import FactorsWitness
-from certus.typing import Array, Model
+from certus.typing import Array, Fit
 from certus.verify import climbing, data, deciding, stating
 from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.deciding import Number, U, gamma, proved
@@ -55,14 +55,14 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _read_factors(model: Model) -> Statement:
+def _read_factors(model: Fit) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), "
     other = "svd_method='lapack', or certus.decomposition.FactorAnalysis"
     fix += "or tol" if stating.is_ours(model) else other
     return Statement(False, model.n_components, float(model.tol) or LEAST, fix)
 
 
-def _read_ppca(model: Model) -> Statement:
+def _read_ppca(model: Fit) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), or solver='closed_form'"
     return Statement(True, model.n_components, float(model.tol) or LEAST, fix)
 
@@ -101,7 +101,7 @@ class Setting(NamedTuple):
         return np.where(own > 0, FLOOR * own, self.point.noise)
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge W, Ψ and the mean."""
     witness, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
@@ -144,7 +144,7 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
     return claims, deciding.verdict(claims, ("monotone",)), marks
 
 
-def _read(model: Model, d: int) -> tuple[Array, Factors]:
+def _read(model: Fit, d: int) -> tuple[Array, Factors]:
     mean = data.fitted(model, "mean_", (d,)).astype(np.float64)
     W = data.fitted(model, "components_", (None, d)).astype(np.float64).T
     noise = data.fitted(model, "noise_variance_")
@@ -315,7 +315,7 @@ def _noise_claim(point: Factors, S: Spread, varies: Array, isotropic: bool) -> C
     )
 
 
-def _stated_claim(model: Model, now: Number, here: Setting, n: int) -> Claim:
+def _stated_claim(model: Fit, now: Number, here: Setting, n: int) -> Claim:
     """The mean log-likelihood, compared with the one that our fits state."""
     found = now.value + here.constant
     text = f"mean log-likelihood {found:.6g}, recomputed from the covariance"

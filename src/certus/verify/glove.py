@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
-from certus.typing import Array, Matrix, Model
+from certus.typing import Array, Fit, Matrix
 from certus.verify import data, texts
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
@@ -46,7 +46,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _glove(model: Model) -> Statement:
+def _glove(model: Fit) -> Statement:
     tol = float(model.tol) if str(model.solver) == "als" else None
     fix = f"raise max_iter (now {model.max_iter})"
     power = (float(model.x_max), float(model.weight_power))
@@ -57,7 +57,7 @@ def _glove(model: Model) -> Statement:
 READERS = {"GloVe": _glove}
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Recompute the objective of rows, and what solving them exactly would gain."""
     witness, X, _, weights, level, _ = given
     bd.refuse_weights(model, weights)
@@ -153,7 +153,7 @@ def _constant(f: Array, v: Array) -> float:
     return 1.0
 
 
-def _vectors_claim(model: Model, stated: Statement, point: Point) -> Claim:
+def _vectors_claim(model: Fit, stated: Statement, point: Point) -> Claim:
     """Whether the vectors in use are those that were fitted."""
     W, Z, vectors = (
         data.fitted(model, name, (None, None)) for name in (*NAMES[:2], "vectors_")

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status
-from certus.typing import Array, ArrayLike, Column, MatrixLike, Model
+from certus.typing import Array, ArrayLike, Column, Fit, MatrixLike
 from certus.verify import data, stating
 from certus.verify.attributes import attribute_of, codes_of, not_lent
 from certus.verify.data import marks_of
@@ -86,7 +86,7 @@ class Grouped(NamedTuple):
         return np.bincount(self.group, values, minlength=self.k)
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge decisions, with a :class:`~certus.evidence.MultipliersWitness`."""
     witness, X, y, sample_weight, _, sensitive = given
     marks = marks_of(X, y, sample_weight, holes=True)
@@ -120,7 +120,7 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
 # -- what is decided --------------------------------------------------------------
 
 
-def _rule(model: Model, rows: Grouped, X: MatrixLike) -> tuple[Array, Best]:
+def _rule(model: Fit, rows: Grouped, X: MatrixLike) -> tuple[Array, Best]:
     """Probabilities of being chosen, and the most that Σ c over chosen rows can be."""
     n = len(rows.truth)
     if hasattr(model, "thresholds_"):
@@ -134,7 +134,7 @@ def _rule(model: Model, rows: Grouped, X: MatrixLike) -> tuple[Array, Best]:
     return np.clip(H @ model.weights_, 0, 1), lambda c: float((c @ H).max())
 
 
-def _scores(model: Model, X: MatrixLike) -> Array:
+def _scores(model: Fit, X: MatrixLike) -> Array:
     """Scores of the second class; a threshold may lie beyond the largest."""
     estimator = model.estimator_
     same = [*getattr(estimator, "classes_", model.classes_)] == [*model.classes_]
@@ -157,7 +157,7 @@ def _best_cut(z: Array, c: Array) -> float:
 
 
 def _rows(
-    model: Model, stated: Statement, columns: Array, y: Column, sample_weight: Column
+    model: Fit, stated: Statement, columns: Array, y: Column, sample_weight: Column
 ) -> Grouped:
     n, k = len(columns), len(model.groups_)
     truth = reading.codes(y, np.asarray(model.classes_)) == 1
@@ -231,7 +231,7 @@ def _difference(rows: Grouped, stated: Statement, p: Array) -> Claim:
 # -- what may come from a file ----------------------------------------------------
 
 
-def _require_sound(model: Model) -> None:
+def _require_sound(model: Fit) -> None:
     """Raise if values that may come from a file are not valid results of a fit."""
     groups, two = model.groups_, np.shape(np.asarray(model.classes_)) in ((1,), (2,))
     listed = isinstance(groups, tuple | list)

@@ -13,7 +13,7 @@ import numpy as np
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness
 from certus.objectives import terms as t
-from certus.typing import ArrayLike, Column, MatrixLike, Model
+from certus.typing import ArrayLike, Column, Fit, MatrixLike
 from certus.verify import (
     attributes,
     covariance_penalty,
@@ -146,7 +146,7 @@ def check(
 
 
 def judge(
-    model: Model,
+    model: Fit,
     evidence: Evidence,
     X: Any,
     y: Any,
@@ -200,7 +200,7 @@ def _ending(first: Claim, status: Status, ended: Status) -> Status:
 
 
 def _signed(
-    model: Model, evidence: Evidence, found: Checked, start: float, **more: Any
+    model: Fit, evidence: Evidence, found: Checked, start: float, **more: Any
 ) -> Certificate:
     """The certificate of a check's findings, with its cost."""
     more["threads"] = more.get("threads") or cores()
@@ -208,7 +208,7 @@ def _signed(
     return Certificate.of(model, found, evidence=evidence, seconds=seconds, **more)
 
 
-def _check_stated(model: Model, given: Given) -> Checked:
+def _check_stated(model: Fit, given: Given) -> Checked:
     """Run the checker of the model's statement; or refuse with a reason."""
     try:
         stated = stating.state(model, READERS)

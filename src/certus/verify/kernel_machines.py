@@ -21,7 +21,7 @@ from scipy import sparse
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import KernelWitness
 from certus.objectives import terms as t
-from certus.typing import Array, Column, Matrix, Model
+from certus.typing import Array, Column, Fit, Matrix
 from certus.verify import deciding, gram
 from certus.verify.data import fingerprint, fitted, size_of
 from certus.verify.kernel import losses, reading
@@ -53,7 +53,7 @@ def _stated(
     )
 
 
-def _penalised(model: Model, loss: t.Loss, several: str = "", **more: Any) -> Statement:
+def _penalised(model: Fit, loss: t.Loss, several: str = "", **more: Any) -> Statement:
     """C·Σ s·loss + ½‖f‖²; for our models weights in "scale" count as repetitions."""
     C, fix = float(model.C), "use a smaller C, a smoother kernel, or scaled columns"
     if not is_ours(model):
@@ -64,17 +64,17 @@ def _penalised(model: Model, loss: t.Loss, several: str = "", **more: Any) -> St
     return _stated(model, loss, levels, several, **more)
 
 
-def _svc(model: Model) -> Statement:
+def _svc(model: Fit) -> Statement:
     """C·Σ s·max(0, 1 − yz) + ½‖f‖² for each pair of classes."""
     return _penalised(model, t.Hinge(1.0), "one_vs_one")
 
 
-def _svr(model: Model) -> Statement:
+def _svr(model: Fit) -> Statement:
     """C·Σ s·max(0, |y − z| − epsilon) + ½‖f‖²."""
     return _penalised(model, t.EpsilonInsensitive(float(model.epsilon)))
 
 
-def _one_class(model: Model) -> Statement:
+def _one_class(model: Fit) -> Statement:
     """Σ s·max(0, −(f + b)) + nu·Σs·b + ½‖f‖²; ``offset_`` is −b."""
     nu = float(model.nu)
     require(0 < nu <= 1, f"nu={nu!r} is not a share of the rows")
@@ -88,7 +88,7 @@ def _one_class(model: Model) -> Statement:
     return stated._replace(weighted_gamma=ours)
 
 
-def _logistic(model: Model) -> Statement:
+def _logistic(model: Fit) -> Statement:
     """C·Σ s·log(1 + exp(−yz)) + ½‖f‖² for each class against the rest."""
     return _penalised(
         *(model, t.Logistic(), "one_vs_rest"),
@@ -98,7 +98,7 @@ def _logistic(model: Model) -> Statement:
     )
 
 
-def _ridge(model: Model) -> Statement:
+def _ridge(model: Fit) -> Statement:
     """½Σ s(y − z)² + ½·alpha·‖f‖²; one alpha for each target is allowed."""
     levels = tuple(float(a) for a in np.ravel(np.asarray(model.alpha, dtype=float)))
     other = "scale the columns" if is_ours(model) else "certus.kernel_ridge.KernelRidge"
@@ -106,7 +106,7 @@ def _ridge(model: Model) -> Statement:
     return _stated(model, t.Squared(), levels, free=False, options=options, fix=fix)
 
 
-def _perceptron(model: Model) -> Statement:
+def _perceptron(model: Fit) -> Statement:
     """Counts of mistakes: nothing is minimised."""
     return _stated(
         *(model, t.Hinge(0.0), (0.0,), "one_vs_rest"),
@@ -130,7 +130,7 @@ READERS: dict[str, Reader] = {
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge ``dual_coef_`` and ``intercept_`` of a kernel machine."""
     witness, X, y, sample_weight, level, _ = given
     witness = witness if isinstance(witness, KernelWitness) else KernelWitness()
@@ -208,7 +208,7 @@ class Read(NamedTuple):
     support: Array
 
 
-def read(model: Model, stated: Any, n: int, y: Column, sample_weight: Column) -> Read:
+def read(model: Fit, stated: Any, n: int, y: Column, sample_weight: Column) -> Read:
     """The data of the fit and what the model kept of it; X may have any form here."""
     rows = rows_of(model, stated, np.empty((n, 0)), y, sample_weight)
     support = np.asarray(getattr(model, "support_", np.arange(n)))
@@ -222,7 +222,7 @@ def read(model: Model, stated: Any, n: int, y: Column, sample_weight: Column) ->
     return Read(rows, support)
 
 
-def machines_of(model: Model, stated: Statement, found: Read) -> list[Machine]:
+def machines_of(model: Fit, stated: Statement, found: Read) -> list[Machine]:
     """The problems of a model, whose rows are numbered among those of some weight."""
     given, kept = found.rows.given, found.rows.given.s > 0
     parts = _parts(model, stated, found)
@@ -247,7 +247,7 @@ def machines_of(model: Model, stated: Statement, found: Read) -> list[Machine]:
     return machines
 
 
-def _parts(model: Model, stated: Any, found: Read) -> list[tuple[Array, Array]]:
+def _parts(model: Fit, stated: Any, found: Read) -> list[tuple[Array, Array]]:
     """Targets (0 for rows without a part) and coefficients of each problem."""
     own, support = found.rows.y, found.support
     coef, pairs = fitted(model, "dual_coef_"), stated.target == "one_vs_one"
@@ -270,7 +270,7 @@ def _parts(model: Model, stated: Any, found: Read) -> list[tuple[Array, Array]]:
     return parts
 
 
-def stored_otherwise(model: Model, kernel: Any, X: Matrix | None, found: Read) -> str:
+def stored_otherwise(model: Fit, kernel: Any, X: Matrix | None, found: Read) -> str:
     """Name what the model predicts with, if it is not what is judged; else None.
 
     A machine predicts with rows of its own, and scikit-learn's with private copies of

@@ -28,7 +28,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
-from certus.typing import Array, DTypeLike, Matrix, Model
+from certus.typing import Array, DTypeLike, Fit, Matrix
 from certus.verify import climbing, data, deciding
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import Number, U, gamma, proved
@@ -57,12 +57,12 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _read(model: Model) -> Statement:
+def _read(model: Fit) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}) or use certus.cluster.KMeans"
     return Statement(model.n_clusters, float(model.tol) or LEAST, fix)
 
 
-def _read_batches(model: Model) -> Statement:
+def _read_batches(model: Fit) -> Statement:
     """Its centres are averages over past batches, so usually not means of clusters."""
     fix = "continue with KMeans(n_clusters, init=model.cluster_centers_)"
     return Statement(model.n_clusters, max(1e-4, float(model.tol)), fix)
@@ -86,7 +86,7 @@ class Pass(NamedTuple):
     total: Number  # Σ s‖x − mean‖²
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge centres and labels."""
     witness, X, _, sample_weight, level, _ = given
     X = reading.as_matrix(X)
@@ -126,7 +126,7 @@ def _factor(X: Matrix, centers: Array) -> float:
     return 1.0 if 1 / wide < top < wide else deciding.power_of_two(top)
 
 
-def _labels(model: Model, n: int, k: int) -> Array | None:
+def _labels(model: Fit, n: int, k: int) -> Array | None:
     """The labels kept, if there is a possible one for each row."""
     labels = np.asarray(getattr(model, "labels_", None))
     if labels.shape != (n,) or labels.dtype.kind not in "iu":
@@ -293,7 +293,7 @@ def _nearest_claim(found: Pass, labels: Array | None, single: int) -> Claim:
 
 
 def _inertia_claim(
-    model: Model, found: Pass, factor: float, power: int, single: int
+    model: Fit, found: Pass, factor: float, power: int, single: int
 ) -> Claim:
     """``factor`` and 2^``power`` are the units of rows and of weights."""
     own, off = found.own

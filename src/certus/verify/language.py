@@ -27,7 +27,7 @@ from certus.verify import attention
 from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
-from certus.verify.drift import Rows
+from certus.verify.drift import Bounded
 from certus.verify.scoring import (
     NEAR,
     Stretch,
@@ -168,7 +168,7 @@ def many(read: PlainNetwork) -> int:
     return max(FEWEST, int(QUICK / (read.config["context"] * size)))
 
 
-def bits_of(own: Rows, n_bytes: int) -> Number:
+def bits_of(own: Bounded, n_bytes: int) -> Number:
     """Bits per byte, and their rounding."""
     total = -math.fsum(own.x) / BITS
     lost = math.fsum(own.off) / BITS + 64 * bd.U * abs(total)
@@ -179,7 +179,7 @@ def bits_claim(
     read: PlainNetwork,
     stream: Array,
     n_bytes: int,
-    own: Rows | None,
+    own: Bounded | None,
     documents: int = 1,
 ) -> Claim:
     """Bits per byte from all log-probabilities, or an interval from some windows."""
@@ -269,7 +269,7 @@ Numbers = Callable[[Array], Array]
 
 
 def agreement_claim(
-    read: PlainNetwork, stream: Array, own: Rows | None, model: Numbers
+    read: PlainNetwork, stream: Array, own: Bounded | None, model: Numbers
 ) -> Claim:
     """Whether the model gives each token the verifier's probability."""
     n = len(stream) - 1

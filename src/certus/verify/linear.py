@@ -17,7 +17,7 @@ from certus.certificate import Claim, Status
 from certus.evidence import LinearWitness
 from certus.fingerprints import direction
 from certus.objectives import terms as t
-from certus.typing import Array, Model
+from certus.typing import Array, Fit
 from certus.verify import deciding, stated_linear
 from certus.verify.data import dense, fingerprint
 from certus.verify.deciding import BACKWARD, GAP, MOVED, Number, Wording, measured
@@ -49,7 +49,7 @@ TARGETS = {"signs": "signs", "codes": "codes", "numbers": "numbers"}
 TARGETS |= {"counts": "numbers", "amounts": "numbers"}
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge ``coef_`` and ``intercept_``; the first claim is primary."""
     if isinstance(stated.loss, t.ZeroOne):
         raise ValueError(
@@ -95,7 +95,7 @@ def marks_of(rows: Rows, probed: Array | None) -> dict[str, Any]:
     return fingerprint(rows.X, rows.y.astype(float), rows.given.s, whole)
 
 
-def _useless(model: Model, stated: Statement) -> Judged | None:
+def _useless(model: Fit, stated: Statement) -> Judged | None:
     """Why the coefficients cannot be a solution, if there is a reason."""
     coef, intercept = reading.plain(model.coef_), reading.plain(model.intercept_)
     first = stated.penalty[0] if isinstance(stated.penalty, list) else stated.penalty
@@ -238,7 +238,7 @@ def _stationary(
     return claims, Status.REFUTED if refuted else Status.UNDECIDED, None
 
 
-def shape_claim(model: Model, rows: Rows, stated: Statement, level: str) -> Claim:
+def shape_claim(model: Fit, rows: Rows, stated: Statement, level: str) -> Claim:
     """How many coefficients are used; at level full rank and condition number."""
     coef = reading.plain(model.coef_)
     d = coef.shape[-1]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status
-from certus.typing import Array, ArrayLike, Model
+from certus.typing import Array, ArrayLike, Fit
 from certus.verify import data, deciding, stating
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.covariance import EIGEN, RUN, Spread, covariance_about
@@ -53,12 +53,12 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _autoencoder(model: Model) -> Statement:
+def _autoencoder(model: Fit) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), or tol"
     return Statement(ENCODED, (int(model.n_components),), stating.tol_of(model), fix)
 
 
-def _network(model: Model) -> Statement:
+def _network(model: Fit) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), or lower learning_rate"
     fix += f" (now {model.learning_rate})"
     widths = tuple(int(width) for width in model.hidden_layer_sizes)
@@ -92,7 +92,7 @@ class Loss(NamedTuple):
     mean: Array
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge the layers, and the numbers that the model states."""
     deciding.refuse_weights(model, given.sample_weight)
     X: Any = reading.as_matrix(given.X)
@@ -124,14 +124,14 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
     return claims, deciding.status_of(claims[0]), marks
 
 
-def _read_autoencoder(model: Model, d: int, _: int) -> Chain:
+def _read_autoencoder(model: Fit, d: int, _: int) -> Chain:
     C = data.fitted(model, "encoder_", (None, d)).astype(np.float64)
     D = data.fitted(model, "decoder_", (d, len(C))).astype(np.float64)
     mean = data.fitted(model, "mean_", (d,)).astype(np.float64)
     return Chain([C, D], mean, mean, _eps(model.encoder_), [C, D])
 
 
-def _read_network(model: Model, d: int, k: int) -> Chain:
+def _read_network(model: Fit, d: int, k: int) -> Chain:
     flat = k == 1 and np.ndim(model.coef_) == 1
     P = data.fitted(model, "coef_", (d,) if flat else (k, d)).astype(np.float64)
     b = data.fitted(model, "intercept_", () if flat else (k,)).astype(np.float64)
@@ -297,7 +297,7 @@ def _excess_claim(
     )
 
 
-def _stated_claim(model: Model, found: Loss, own: Chain) -> Claim:
+def _stated_claim(model: Fit, found: Loss, own: Chain) -> Claim:
     """Whether the loss that the model states is its own."""
     size, unit = found.size or 1.0, found.units[1]
     off = abs(float(getattr(model, "loss_", math.inf)) * unit**2 - found.value.value)

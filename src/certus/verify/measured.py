@@ -21,7 +21,7 @@ import numpy as np
 
 from certus import fingerprints
 from certus.certificate import LEADING_LOSSES, Claim, Status, Strength
-from certus.typing import Model
+from certus.typing import Fit
 from certus.verify import stating, texts
 from certus.verify.attributes import attribute_of, not_lent
 from certus.verify.data import marks_of
@@ -45,7 +45,7 @@ class Statement(NamedTuple):
     of: str = "rows"
 
 
-def _network(model: Model) -> Statement:
+def _network(model: Fit) -> Statement:
     """Of a network; scikit-learn's does not say which rows it held out."""
     held = getattr(model, "early_stopping", False) and model.solver != "lbfgs"
     if held and not stating.is_ours(model):
@@ -76,7 +76,7 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """The fingerprint of the data; for words, also the counts, computed again."""
     _, X, y, sample_weight, level, sensitive = given
     if stated.of == "corpus":
@@ -93,7 +93,7 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
     return claims, Status.UNDECIDED, marks
 
 
-def _check_words(model: Model, X: object, level: str) -> Checked:
+def _check_words(model: Fit, X: object, level: str) -> Checked:
     corpus = texts.read(model, X)
     claims = texts.stated_counts_claims(model, corpus)
     if hasattr(model, "subword_vectors_"):
@@ -125,7 +125,7 @@ def join(
 # -- vectors of words from those of their n-grams ---------------------------------
 
 
-def _composition_claim(model: Model, level: str) -> Claim:
+def _composition_claim(model: Fit, level: str) -> Claim:
     """Whether the vectors of some words are the means of their rows."""
     some = texts.sample(len(model.vocabulary_), level, COMPOSED)
     table, worst, longest = np.asarray(model.subword_vectors_), 0.0, 0

@@ -21,7 +21,7 @@ import numpy as np
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MixtureWitness
-from certus.typing import Array, Model
+from certus.typing import Array, Fit
 from certus.verify import climbing, data, deciding
 from certus.verify import gaussian_step as em
 from certus.verify.covariance import eigen
@@ -53,7 +53,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _read(model: Model) -> Statement:
+def _read(model: Fit) -> Statement:
     kind = model.covariance_type
     if kind not in em.shapes(1, 1):
         raise Refusal(f"covariance_type={kind!r} is unknown", "fit again")
@@ -78,7 +78,7 @@ class Parts(NamedTuple):
     single: int  # whether some of it is float32
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Check the parameters, take one step, ask for responsibilities."""
     witness, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
@@ -111,7 +111,7 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
     return claims, deciding.verdict(claims, ("collapse", "monotone")), marks
 
 
-def _parts(model: Model, kind: str, k: int, d: int) -> Parts:
+def _parts(model: Fit, kind: str, k: int, d: int) -> Parts:
     names = ("covariances_", "precisions_cholesky_", "precisions_")
     found = [data.fitted(model, name, em.shapes(k, d)[kind]) for name in names]
     sigma, roots, precisions = (em.spread(part, kind, k, d) for part in found)
@@ -189,7 +189,7 @@ def _gain_claim(X: Array, theta: em.Theta, stated: Statement) -> Claim:
     return proved("step_gain", Number(math.inf), stated.tol, told, **words)
 
 
-def _elbo_claim(model: Model, X: Array, theta: em.Theta) -> Claim:
+def _elbo_claim(model: Fit, X: Array, theta: em.Theta) -> Claim:
     """Ask for responsibilities of some rows; their ELBO must be log p(x)."""
     n = X.shape[0]
     some = np.unique(np.linspace(0, n - 1, min(n, ASKED)).astype(int))

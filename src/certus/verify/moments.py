@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.fingerprints import direction
-from certus.typing import Array, Matrix, Model
+from certus.typing import Array, Fit, Matrix
 from certus.verify import data
 from certus.verify.blocks import add_up, cores, over_blocks
 from certus.verify.covariance import covariance_about
@@ -64,7 +64,7 @@ class Moments(NamedTuple):
     gram: Array | None = None
 
 
-def read(model: Model, X: Matrix, centred: bool, top: float | None = None) -> Data:
+def read(model: Fit, X: Matrix, centred: bool, top: float | None = None) -> Data:
     """What the model says, refused where it makes no sense, at a scale that squares.
 
     ``top`` is the size of the data; by default, what the model says of it.

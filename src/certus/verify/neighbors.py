@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim
-from certus.typing import Array, Column, Matrix, Model
+from certus.typing import Array, Column, Fit, Matrix
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
@@ -59,7 +59,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _neighbors(model: Model) -> Statement:
+def _neighbors(model: Fit) -> Statement:
     metric, params = model.metric, dict(model.metric_params or {})
     ours = stating.is_ours(model)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "")
@@ -81,7 +81,7 @@ NAMES = ("KNeighborsClassifier", "KNeighborsRegressor", "NearestNeighbors")
 READERS: dict[str, stating.Reader] = dict.fromkeys(NAMES, _neighbors)
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Compare the stored rows with those passed, then the neighbours of a sample."""
     _, X, y, s, level, _ = given
     bd.refuse_weights(model, s)
@@ -116,7 +116,7 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
 # -- the rows ---------------------------------------------------------------------
 
 
-def _targets(model: Model, y: Column, n: int) -> Array:
+def _targets(model: Fit, y: Column, n: int) -> Array:
     """Targets as the model stores them: numbers, or positions among the labels."""
     if not hasattr(model, "classes_"):
         return reading.numbers(y, n).reshape(n, -1)
@@ -130,7 +130,7 @@ def _targets(model: Model, y: Column, n: int) -> Array:
     return np.stack(each, axis=1)
 
 
-def _rows_claim(model: Model, X: Matrix, targets: Array) -> Claim:
+def _rows_claim(model: Fit, X: Matrix, targets: Array) -> Claim:
     """Whether the model keeps these very rows and targets."""
     names = ("rows_", "targets_") if stating.is_ours(model) else ("_fit_X", "_y")
     stored, kept = getattr(model, names[0]), targets
@@ -210,7 +210,7 @@ def _norms(gaps: Any, p: float, w: Array) -> Array:
     return np.asarray(unit * (gaps @ w) ** (1.0 / p))
 
 
-def _compare(model: Model, k: int, X: Matrix, distances: Away, rows: Array) -> float:
+def _compare(model: Fit, k: int, X: Matrix, distances: Away, rows: Array) -> float:
     """The worst excess over the sampled rows; infinite if an answer makes no sense."""
     (n, d), worst = X.shape, 0.0
     # Rounding granted to the distances reported, as a share of the largest.
@@ -245,7 +245,7 @@ def _misplaced(model: Any, r: float, X: Matrix, distances: Away, rows: Array) ->
     return float(worst)
 
 
-def _ask(model: Model, queries: Matrix, k: float, what: str = "k") -> Any:
+def _ask(model: Fit, queries: Matrix, k: float, what: str = "k") -> Any:
     """Away and rows that the model returns; these rows have lost their names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
@@ -260,7 +260,7 @@ def _ask(model: Model, queries: Matrix, k: float, what: str = "k") -> Any:
 
 
 def _nearest_claim(
-    model: Model,
+    model: Fit,
     stated: Statement,
     X: Matrix,
     distances: Away,

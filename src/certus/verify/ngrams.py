@@ -31,7 +31,7 @@ from certus.typing import Array
 from certus.verify import deciding as bd
 from certus.verify import language
 from certus.verify.deciding import Number, U, gamma
-from certus.verify.drift import Rows
+from certus.verify.drift import Bounded
 from certus.verify.stating import Checked, Given, require
 
 #: How far a sum of probabilities may be from one; a share or discount from ours.
@@ -254,7 +254,7 @@ def counted_draft(config: Any, weights: Any) -> CountedProposer:
     return CountedProposer(tree, order, int(config["end"]))
 
 
-def scores_behind(draft: CountedProposer, stream: Array, begun: int) -> Rows:
+def scores_behind(draft: CountedProposer, stream: Array, begun: int) -> Bounded:
     """Log p of all tokens at the places from ``begun`` on, (n, V), and its rounding."""
     tree, order = draft.tree, draft.order
     reach = _reach(stream, draft.end)
@@ -271,7 +271,7 @@ def scores_behind(draft: CountedProposer, stream: Array, begun: int) -> Rows:
         found.append(np.log(p))
     lp = np.array(found)
     off = 2 * gamma(3 * order + 2) + 9 * U * np.abs(lp).max(axis=1)
-    return Rows(lp, off)
+    return Bounded(lp, off)
 
 
 # -- counts -----------------------------------------------------------------------

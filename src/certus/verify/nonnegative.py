@@ -23,7 +23,7 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status
 from certus.objectives.terms import NonNegative
-from certus.typing import Array, ArrayLike, Matrix, Model
+from certus.typing import Array, ArrayLike, Fit, Matrix
 from certus.verify import data
 from certus.verify import deciding as bd
 from certus.verify.deciding import TINY, Number, gamma
@@ -49,7 +49,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _nmf(model: Model) -> Statement:
+def _nmf(model: Fit) -> Statement:
     """scikit-learn scales the penalties by the other side's length."""
     d = data.fitted(model, "components_", (None, None)).shape[1]
     share, own = float(model.l1_ratio), float(model.alpha_W)
@@ -64,7 +64,7 @@ def _nmf(model: Model) -> Statement:
 READERS = {"NMF": _nmf}
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge H of the model, with W as the model itself gives it for these rows."""
     bd.refuse_weights(model, given.sample_weight)
     X = reading.as_matrix(given.X)

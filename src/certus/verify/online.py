@@ -26,7 +26,7 @@ from certus.certificate import Claim, Status, Strength
 from certus.evidence import MistakesWitness
 from certus.fingerprints import direction
 from certus.searches import overlaps
-from certus.typing import Array, ArrayLike, Matrix, Model
+from certus.typing import Array, ArrayLike, Fit, Matrix
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.blocks import over_blocks
@@ -56,7 +56,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _perceptron(model: Model) -> Statement:
+def _perceptron(model: Fit) -> Statement:
     fitted = bool(model.fit_intercept)
     if not stating.is_ours(model):
         fix = "certus.linear_model.Perceptron"
@@ -112,7 +112,7 @@ class Walk(NamedTuple):
         return _norms(self.w)
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge a perceptron, with a :class:`~certus.evidence.MistakesWitness` or none."""
     witness, X, y, s, level, _ = given
     X = reading.as_matrix(X)

@@ -28,7 +28,7 @@ from scipy.special import expit, ndtr, rel_entr, softmax
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import PriorWitness
-from certus.typing import Array, Matrix, Model
+from certus.typing import Array, Fit, Matrix
 from certus.verify import data, stating
 from certus.verify.deciding import Number, U, gamma, length, refuse_weights, refused
 from certus.verify.kernel import reading
@@ -62,7 +62,7 @@ class Statement(NamedTuple):
     variance: float
 
 
-def _stochastic(model: Model) -> Statement:
+def _stochastic(model: Fit) -> Statement:
     learnt, state = model.prior == "half", model.random_state
     seed: Any = None
     if learnt and model.shuffle:
@@ -88,7 +88,7 @@ class Prior(NamedTuple):
     radius: float = 0.0
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Recompute KL(Q‖P), the error of Q on the rows counted, and the bound."""
     refuse_weights(model, given.sample_weight)
     X = reading.as_matrix(given.X)
@@ -109,7 +109,7 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
 
 
 def _recompute(
-    model: Model, stated: Statement, witness: object, X: Matrix, codes: Array
+    model: Fit, stated: Statement, witness: object, X: Matrix, codes: Array
 ) -> list[Claim]:
     """The claims, or a refusal that says why the model or its witness is not valid."""
     k = 1 if len(model.classes_) == 2 else len(model.classes_)

@@ -53,7 +53,7 @@ class AnswerTerms(NamedTuple):
     rounding: Array
 
 
-class Law(NamedTuple):
+class AnswerLaw(NamedTuple):
     """Log-probabilities of the next token, (places, V), and their rounding."""
 
     log: Array
@@ -62,7 +62,7 @@ class Law(NamedTuple):
 
 def next_laws(
     read: PlainNetwork, end: int, prompts: list[Array], answers: Sequence[Any]
-) -> list[Law]:
+) -> list[AnswerLaw]:
     """The laws at each token of the answers and behind the last one.
 
     One for each pair; without the last place where the answer fills the context.
@@ -83,7 +83,7 @@ def next_laws(
         for s, e, x, stream in zip(S, off, prompts[i:], part):
             lp = attention.log_softmax(s[len(x) : len(stream)])
             own = gamma(lp.shape[-1] + 16) * (2 + np.abs(lp).max(axis=-1))
-            found.append(Law(lp, 2 * e[len(x) : len(stream)] + own))
+            found.append(AnswerLaw(lp, 2 * e[len(x) : len(stream)] + own))
     return found
 
 
@@ -107,7 +107,7 @@ def draw(
     u: Array,
     v: Array | None = None,
     proposed: Sequence[Any] | None = None,
-) -> tuple[list[Array], list[Law]]:
+) -> tuple[list[Array], list[AnswerLaw]]:
     """The answers that these numbers give, and the laws of their tokens.
 
     With v, answers of the floored law; the laws are the network's own all the same.
@@ -116,7 +116,8 @@ def draw(
     answers = [np.zeros(0, np.int64)] * len(prompts)
     if proposed is not None and len(proposed) == len(prompts):
         answers = [np.clip(np.ravel(y)[:length], 0, V - 1) for y in proposed]
-    waiting, laws = list(range(len(prompts))), [Law(np.zeros(0), np.zeros(0))] * len(u)
+    waiting = list(range(len(prompts)))
+    laws = [AnswerLaw(np.zeros(0), np.zeros(0))] * len(u)
     while waiting:
         some = next_laws(
             read, end, [prompts[i] for i in waiting], [answers[i] for i in waiting]
@@ -139,7 +140,7 @@ def draw(
                     y = y[: t + 1]
                     break
             answers[i] = np.array(y, np.int64)
-            laws[i] = Law(lp[: len(y)].copy(), law.off[: len(y)])
+            laws[i] = AnswerLaw(lp[: len(y)].copy(), law.off[: len(y)])
         waiting = still
     return answers, laws
 
@@ -148,8 +149,8 @@ def terms_of(
     duel: Duel,
     prompts: list[Array],
     answers: list[Array],
-    ours: list[Law] | None = None,
-    theirs: list[Law] | None = None,
+    ours: list[AnswerLaw] | None = None,
+    theirs: list[AnswerLaw] | None = None,
 ) -> AnswerTerms:
     """Log π/ρ of each answer, and its exact divergence: sums over the vocabulary.
 

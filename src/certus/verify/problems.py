@@ -14,7 +14,7 @@ import numpy as np
 
 from certus.objectives import terms as t
 from certus.searches import slopes
-from certus.typing import Array, Column, Matrix, MatrixLike, Model
+from certus.typing import Array, Column, Fit, Matrix, MatrixLike
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel import losses, penalties, reading
 from certus.verify.kernel.gap import Problem, columns
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(
-    model: Model, stated: Statement, X: MatrixLike, y: Column, sample_weight: Column
+    model: Fit, stated: Statement, X: MatrixLike, y: Column, sample_weight: Column
 ) -> Rows:
     """X, targets and weights as the verifier reads them."""
     X = reading.as_matrix(X)

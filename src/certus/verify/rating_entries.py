@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus.typing import Array, ArrayLike, CompressedMatrix, Model
+from certus.typing import Array, ArrayLike, CompressedMatrix, Fit
 from certus.verify import data
 from certus.verify.deciding import gamma, refuse_weights
 from certus.verify.half_steps import Side, Sizes, bound, filled, lengths
@@ -27,7 +27,7 @@ Point = tuple[Array, Array, Array, Array]
 
 
 def read(
-    model: Model, X: Any, y: ArrayLike | None, sample_weight: Any, counts: bool
+    model: Fit, X: Any, y: ArrayLike | None, sample_weight: Any, counts: bool
 ) -> tuple[CompressedMatrix, Array]:
     """Ratings in the places of the model's users and items, and their weights."""
     if counts:
@@ -81,7 +81,7 @@ def _added_up(X: Any) -> Any:
     return matrix
 
 
-def _places(model: Model, X: Any) -> tuple[Array, Array]:
+def _places(model: Fit, X: Any) -> tuple[Array, Array]:
     """Of pairs of ids among the model's users and items."""
     X = X.to_numpy() if hasattr(X, "to_numpy") else X
     columns = X.T.tolist() if isinstance(X, np.ndarray) else zip(*X)
@@ -97,7 +97,7 @@ def _places(model: Model, X: Any) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def factors(model: Model, names: tuple[str, ...], shape: tuple[int, int]) -> Point:
+def factors(model: Fit, names: tuple[str, ...], shape: tuple[int, int]) -> Point:
     """Factors and biases as float64; raise unless each row and column has its own."""
     W = data.fitted(model, names[0], (shape[0], None))
     found = [W, data.fitted(model, names[1], (shape[1], W.shape[1]))]

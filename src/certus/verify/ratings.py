@@ -18,7 +18,7 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import RatingsWitness
-from certus.typing import Array, CompressedMatrix, Model
+from certus.typing import Array, CompressedMatrix, Fit
 from certus.verify import climbing, data, stating
 from certus.verify import deciding as bd
 from certus.verify.blocks import over_blocks
@@ -62,7 +62,7 @@ class Statement(NamedTuple):
     count_weight: float | None = None
 
 
-def _explicit(model: Model) -> Statement:
+def _explicit(model: Fit) -> Statement:
     w, sgd = float(model.alpha), str(model.solver) == "sgd"
     others = (model.alpha_items, model.alpha_biases)
     z, b = (w if p is None else float(p) for p in others)
@@ -73,7 +73,7 @@ def _explicit(model: Model) -> Statement:
     return Statement(*found, bool(model.biases), by_ratings)
 
 
-def _implicit(model: Model) -> Statement:
+def _implicit(model: Fit) -> Statement:
     tol = None if model.tol is None else float(model.tol)
     penalty, weight = float(model.alpha), float(model.count_weight)
     fix = f"raise max_iter (now {model.max_iter})"
@@ -87,7 +87,7 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge factors by the gain of a further half-step; more at level "full"."""
     witness, X, y, weights, level, _ = given
     numbers = np.array([*stated.penalties, stated.count_weight or 0.0])
@@ -125,7 +125,7 @@ def check(model: Model, stated: Statement, given: Given) -> Checked:
 class Evaluated:
     """A problem at the model's point: objective, residuals, sides and gradients."""
 
-    def __init__(self, model: Model, stated: Statement, matrix: Any, s: Array) -> None:
+    def __init__(self, model: Fit, stated: Statement, matrix: Any, s: Array) -> None:
         self.stated, self.point = stated, factors(model, NAMES, matrix.shape)
         items = np.bincount(matrix.indices, None, matrix.shape[1])
         self.counts = np.diff(matrix.indptr), items
@@ -167,7 +167,7 @@ class Evaluated:
         return 0.0 if zero or (gain == 0 and not sure) else 1.0
 
 
-def _fault(model: Model, stated: Statement, matrix: Any, s: Array, point: Point) -> str:
+def _fault(model: Fit, stated: Statement, matrix: Any, s: Array, point: Point) -> str:
     """Why the predictions belong to another model than the objective, if they do."""
     K = point[0].shape[1]
     if stated.n_components != K:

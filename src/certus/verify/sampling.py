@@ -26,7 +26,7 @@ from certus.verify import attention
 from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
-from certus.verify.drift import Rows
+from certus.verify.drift import Bounded
 from certus.verify.ngrams import CountedProposer, counted_draft, scores_behind
 from certus.verify.scoring import NEAR, decide, farthest, windows
 from certus.verify.stating import Checked, Given, require
@@ -74,7 +74,7 @@ class Proposals(NamedTuple):
     accepted: Array
 
 
-def scores_at(read: PlainNetwork, stream: Array, begun: int) -> Rows:
+def scores_at(read: PlainNetwork, stream: Array, begun: int) -> Bounded:
     """The scores behind which tokens ``begun``, … of the stream were drawn, (n, V)."""
     found = []
     for w in windows(len(stream) - 1, read.config["context"]):
@@ -82,11 +82,11 @@ def scores_at(read: PlainNetwork, stream: Array, begun: int) -> Rows:
         if first <= w.stop:
             S = attention.bounded(read, stream[w.begin : w.stop])
             at = slice(first - 1 - w.begin, w.stop - w.begin)
-            found.append(Rows(S.x[at], S.off[at]))
-    return Rows(*(np.concatenate(part) for part in zip(*found)))
+            found.append(Bounded(S.x[at], S.off[at]))
+    return Bounded(*(np.concatenate(part) for part in zip(*found)))
 
 
-def lost_at(S: Rows, how: How) -> float:
+def lost_at(S: Bounded, how: How) -> float:
     """How far rounding moves a sum of probabilities, at most.
 
     Scores that are off by e multiply each probability by a factor within exp(±2e/T), of

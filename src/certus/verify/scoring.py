@@ -20,7 +20,7 @@ from certus.verify import attention
 from certus.verify import deciding as bd
 from certus.verify.attention import PlainNetwork
 from certus.verify.deciding import Number
-from certus.verify.drift import Rows
+from certus.verify.drift import Bounded
 
 #: Largest difference between two logarithms of a probability: float32 and some layers.
 #: A figure whose rounding may be larger than this is not proved.
@@ -51,7 +51,7 @@ def windows(n: int, context: int) -> list[Stretch]:
 
 def window_log_probs(
     read: PlainNetwork, stream: Array, some: list[Stretch]
-) -> Iterator[tuple[Stretch, Rows]]:
+) -> Iterator[tuple[Stretch, Bounded]]:
     """Each window with log p of its scored tokens, and their rounding."""
     config = read.config
     row = max(config["n_tokens"], config["heads"] * config["context"])
@@ -66,12 +66,13 @@ def window_log_probs(
             found = attention.log_probs(read, given)
             for w, lp, off in zip(part, *found, strict=True):
                 at = np.arange(w.first, w.stop + 1)
-                yield w, Rows(lp[at - 1 - w.begin, stream[at]], off[at - 1 - w.begin])
+                place = at - 1 - w.begin
+                yield w, Bounded(lp[place, stream[at]], off[place])
 
 
-def log_probs(read: PlainNetwork, stream: Array) -> Rows:
+def log_probs(read: PlainNetwork, stream: Array) -> Bounded:
     """Natural log p of each token behind the first, in the stated windows."""
-    found = Rows(np.zeros(len(stream) - 1), np.zeros(len(stream) - 1))
+    found = Bounded(np.zeros(len(stream) - 1), np.zeros(len(stream) - 1))
     every = windows(len(stream) - 1, read.config["context"])
     for window, some in window_log_probs(read, stream, every):
         found.x[window.first - 1 : window.stop] = some.x

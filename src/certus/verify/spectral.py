@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim
-from certus.typing import Array, Model
+from certus.typing import Array, Fit
 from certus.verify import data, deciding, stating
 from certus.verify.covariance import eigen
 from certus.verify.deciding import Number, gamma, proved
@@ -62,7 +62,7 @@ class Statement(NamedTuple):
     fix: str
 
 
-def _read_pca(model: Model) -> Statement:
+def _read_pca(model: Fit) -> Statement:
     if not stating.is_ours(model):
         fix = "svd_solver='full', or certus.decomposition.PCA"
         return Statement(True, model.n_components, stating.TOL, fix)
@@ -73,7 +73,7 @@ def _read_pca(model: Model) -> Statement:
     return Statement(True, count, tol, "svd_solver='full'")
 
 
-def _read_svd(model: Model) -> Statement:
+def _read_svd(model: Fit) -> Statement:
     if not stating.is_ours(model):
         fix = "algorithm='arpack', or certus.decomposition.TruncatedSVD"
         return Statement(False, model.n_components, stating.TOL, fix)
@@ -99,7 +99,7 @@ class Ritz(NamedTuple):
     fix: str
 
 
-def check(model: Model, stated: Statement, given: Given) -> Checked:
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Residuals, orthonormality, captured variance, and the largest variance left."""
     _, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
@@ -145,7 +145,7 @@ def _is_single(given: Data) -> int:
     return int(given.unit > 1e-10)
 
 
-def _count(model: Model, stated: Statement, given: Data, found: Moments) -> int:
+def _count(model: Fit, stated: Statement, given: Data, found: Moments) -> int:
     """How many components the parameters ask for; Minka's choice is accepted."""
     asked, k, (n, d) = stated.count, len(given.V), given.X.shape
     if asked is None:
@@ -206,7 +206,7 @@ def _orthonormal_claim(given: Data) -> Claim:
     return proved("orthonormality", number, SKEW[_is_single(given)], told)
 
 
-def _attributes_claim(model: Model, given: Data, found: Moments) -> Claim:
+def _attributes_claim(model: Fit, given: Data, found: Moments) -> Claim:
     """The share of ‖A‖² captured, and whether the attributes follow from σ and A.
 
     Each is compared by its own size, raised so that the rounding of ‖A‖², and of σ²
@@ -269,7 +269,7 @@ def _mean_gap(given: Data, found: Moments) -> Array:
     return np.asarray(off / size)
 
 
-def _noise_gap(model: Model, given: Data, found: Moments, floor: float) -> Array:
+def _noise_gap(model: Fit, given: Data, found: Moments, floor: float) -> Array:
     """Relative distance of the noise from the mean of the variances left out."""
     (n, d), k = given.X.shape, len(given.sigma)
     noise = data.fitted(model, "noise_variance_", ())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.objectives import terms as t
-from certus.typing import Model
+from certus.typing import Fit
 from certus.verify.stating import Reader, Refusal, class_name, is_ours, tol_of
 
 
@@ -37,7 +37,7 @@ class Statement(NamedTuple):
     fix: str = ""
 
 
-def advice(model: Model, ours: str = "") -> str:
+def advice(model: Fit, ours: str = "") -> str:
     """More iterations if they ran out, else a smaller tolerance; or our estimator."""
     limit, tol = getattr(model, "max_iter", None), getattr(model, "tol", None)
     if is_ours(model):
@@ -56,7 +56,7 @@ def advice(model: Model, ours: str = "") -> str:
 
 
 def _stated(
-    model: Model, loss: t.Loss, penalty: Any, ours: str | None = None, **more: Any
+    model: Fit, loss: t.Loss, penalty: Any, ours: str | None = None, **more: Any
 ) -> Statement:
     ours = class_name(model) if ours is None else ours
     intercept = "free" if model.fit_intercept else "none"
@@ -75,7 +75,7 @@ def _penalty(l1: float, l2: float, positive: bool = False) -> Any:
     return t.NoPenalty() if l2 == 0 else t.L2(l2)
 
 
-def _chosen(model: Model, name: str, default: float = 0.0) -> float:
+def _chosen(model: Fit, name: str, default: float = 0.0) -> float:
     """A parameter, or the value that cross-validation chose for it."""
     crossed = class_name(model).endswith("CV") and hasattr(model, f"{name}_")
     found: Any = getattr(model, f"{name}_" if crossed else name, default)
@@ -85,7 +85,7 @@ def _chosen(model: Model, name: str, default: float = 0.0) -> float:
     return float(levels[0])
 
 
-def _classes(model: Model, counts: str = "weights") -> dict[str, Any]:
+def _classes(model: Fit, counts: str = "weights") -> dict[str, Any]:
     """How labels become targets of one score: of two classes, or each against all."""
     binary = len(model.classes_) <= 2
     return {
@@ -99,7 +99,7 @@ def _classes(model: Model, counts: str = "weights") -> dict[str, Any]:
 # -- squared loss -----------------------------------------------------------------
 
 
-def _ridge(model: Model) -> Statement:
+def _ridge(model: Fit) -> Statement:
     """½ Σ s(y − z)² + ½·alpha·‖w‖²; one alpha per target is allowed."""
     alpha = model.alpha_ if class_name(model).endswith("CV") else model.alpha
     positive = bool(getattr(model, "positive", False))
@@ -112,7 +112,7 @@ def _ridge(model: Model) -> Statement:
     return _stated(model, t.Squared(), found if len(found) > 1 else found[0], **more)
 
 
-def _elastic_net(model: Model) -> Statement:
+def _elastic_net(model: Fit) -> Statement:
     """½·mean (y − z)² + alpha·(l1_ratio·‖w‖₁ + ½(1 − l1_ratio)·‖w‖²).
 
     With several tasks ‖y − z‖², and Σⱼ‖Wⱼ‖ over the rows of W in place of ‖w‖₁.
@@ -127,7 +127,7 @@ def _elastic_net(model: Model) -> Statement:
     return _stated(model, t.Squared(), penalty)
 
 
-def _weighted_lasso(model: Model) -> Statement:
+def _weighted_lasso(model: Fit) -> Statement:
     """½·mean (y − z)² + alpha·Σⱼ weightsⱼ|wⱼ|."""
     d = np.shape(model.coef_)[-1]
     given = np.ones(d) if model.weights is None else np.asarray(model.weights, float)
@@ -136,7 +136,7 @@ def _weighted_lasso(model: Model) -> Statement:
     return _stated(model, t.Squared(), penalty)
 
 
-def _group_lasso(model: Model) -> Statement:
+def _group_lasso(model: Fit) -> Statement:
     """½·mean (y − z)² + alpha·Σ_g ‖w_g‖; of groups their size, sizes or columns."""
     d, given = len(model.coef_), model.groups
     if isinstance(given, int | np.integer):
@@ -179,14 +179,14 @@ _LOSSES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _loss(model: Model, name: str) -> Any:
+def _loss(model: Fit, name: str) -> Any:
     if name not in _LOSSES:
         raise Refusal(f"loss={name!r:.40} has no known objective", "fit again")
     kind, *given = _LOSSES[name]
     return kind(*(float(getattr(model, x) if isinstance(x, str) else x) for x in given))
 
 
-def _logistic(model: Model) -> Statement:
+def _logistic(model: Fit) -> Statement:
     """Σ s·log-loss + Ω/C; liblinear counts the intercept among the weights."""
     if not getattr(model, "refit", True):
         reason = "averages over folds do not minimise an objective"
@@ -206,7 +206,7 @@ def _logistic(model: Model) -> Statement:
     return _stated(model, t.Logistic() if k == 2 else t.Softmax(k), penalty, **more)
 
 
-def _l1_ratio(model: Model) -> float | None:
+def _l1_ratio(model: Fit) -> float | None:
     """Share of L1 in the penalty, from ``l1_ratio`` or the older ``penalty``."""
     penalty = getattr(model, "penalty", "deprecated")
     if penalty in (None, "l1", "l2"):
@@ -217,7 +217,7 @@ def _l1_ratio(model: Model) -> float | None:
     return float(np.ravel(np.asarray(found, dtype=object))[0] or 0.0)
 
 
-def _robust(model: Model) -> Statement:
+def _robust(model: Fit) -> Statement:
     """Mean ℓ(y − z) + ½·alpha·‖w‖²; the threshold has a default for each loss."""
     kinds = {"huber": t.Huber(1.35), "tukey": t.Tukey(4.685), "absolute": t.Absolute()}
     loss: Any = kinds[model.loss]
@@ -226,13 +226,13 @@ def _robust(model: Model) -> Statement:
     return _stated(model, loss, _penalty(0.0, float(model.alpha)))
 
 
-def huber(model: Model) -> Statement:
+def huber(model: Fit) -> Statement:
     """Σ s[σ + σ·H_epsilon((y − z)/σ)] + alpha·‖w‖², jointly in w, b and σ."""
     loss, penalty = t.Huber(float(model.epsilon)), _penalty(0.0, 2 * float(model.alpha))
     return _stated(model, loss, penalty, penalty_of="sum", joint=True)
 
 
-def _family(model: Model) -> Statement:
+def _family(model: Fit) -> Statement:
     """Half the mean deviance + ½·alpha·‖w‖²; Gamma's is the exponential family's.
 
     Of quantile regression mean pinball(y − z) + alpha·‖w‖₁.
@@ -245,7 +245,7 @@ def _family(model: Model) -> Statement:
     return _stated(model, loss, _penalty(*levels))
 
 
-def _power(model: Model) -> str:
+def _power(model: Fit) -> str:
     """The family of a Tweedie power; "" of a model that has none."""
     if not class_name(model).startswith("Tweedie"):
         return ""
@@ -257,7 +257,7 @@ def _power(model: Model) -> str:
     return {0.0: "gaussian", 1.0: "poisson", 2.0: "exponential"}.get(power, "tweedie")
 
 
-def _sgd(model: Model) -> Statement:
+def _sgd(model: Fit) -> Statement:
     """(1/n) Σ sℓ + alpha·(l1_ratio·‖w‖₁ + ½(1 − l1_ratio)·‖w‖²)."""
     if model.early_stopping:
         reason = "it is not known which rows early_stopping=True held out"
@@ -281,7 +281,7 @@ def _sgd(model: Model) -> Statement:
     return _stated(model, loss, penalty, name, **more)
 
 
-def _liblinear(model: Model) -> dict[str, Any]:
+def _liblinear(model: Fit) -> dict[str, Any]:
     """Liblinear penalises the intercept too, unless its scale is infinite."""
     if not model.fit_intercept or math.isinf(model.intercept_scaling):
         return {"penalty_of": "sum"}
@@ -289,7 +289,7 @@ def _liblinear(model: Model) -> dict[str, Any]:
     return {"penalty_of": "sum", "intercept": "penalised", "scale": scale}
 
 
-def _linear_svc(model: Model) -> Statement:
+def _linear_svc(model: Fit) -> Statement:
     """C·Σ s·hinge + ½‖w, b/κ‖² or ‖w, b/κ‖₁: liblinear's, for each class."""
     if model.multi_class == "crammer_singer":
         reason = "no bound is known for multi_class='crammer_singer'"
@@ -304,7 +304,7 @@ def _linear_svc(model: Model) -> Statement:
     return _stated(model, _loss(model, model.loss), penalty, **more)
 
 
-def _linear_svr(model: Model) -> Statement:
+def _linear_svr(model: Fit) -> Statement:
     """C·Σ s·max(0, |y − z| − epsilon) + ½‖w, b/κ‖², or with the square."""
     loss, penalty = _loss(model, model.loss), _penalty(0.0, 1 / float(model.C))
     return _stated(model, loss, penalty, **_liblinear(model))

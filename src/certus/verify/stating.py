@@ -14,7 +14,7 @@ from inspect import getattr_static
 from typing import Any, NamedTuple
 
 from certus.certificate import Claim, Status
-from certus.typing import Model
+from certus.typing import Fit
 
 #: Reads a model's parameters into a statement, a NamedTuple of the checker that judges
 #: it.
@@ -71,12 +71,12 @@ def library_of(cls: type) -> str:
     return cls.__module__.partition(".")[0]
 
 
-def is_ours(model: Model) -> bool:
+def is_ours(model: Fit) -> bool:
     """Whether the model's class, or a base class of it, belongs to certus."""
     return any(library_of(cls) == "certus" for cls in type(model).__mro__)
 
 
-def known_class(model: Model, names: Mapping[str, Any] | None = None) -> type | None:
+def known_class(model: Fit, names: Mapping[str, Any] | None = None) -> type | None:
     """The model's first base class in certus or scikit-learn with one of these names.
 
     Without names, the first of any.
@@ -88,17 +88,17 @@ def known_class(model: Model, names: Mapping[str, Any] | None = None) -> type | 
     return None
 
 
-def class_name(model: Model) -> str:
+def class_name(model: Fit) -> str:
     """The class name by which a model is recognised."""
     return (known_class(model) or type(model)).__name__
 
 
-def tol_of(model: Model) -> float:
+def tol_of(model: Fit) -> float:
     """The target: ``tol`` where it bounds a certificate, as in all of our models."""
     return float(model.tol) if is_ours(model) and hasattr(model, "tol") else TOL
 
 
-def state(model: Model, readers: Mapping[str, Reader]) -> Any:
+def state(model: Fit, readers: Mapping[str, Reader]) -> Any:
     """The statement of a fitted model, or a :class:`Refusal`."""
     cls = known_class(model, readers)
     if cls is None:

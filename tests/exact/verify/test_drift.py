@@ -18,7 +18,7 @@ from tests.helpers.precise_transformer import LONG
 from certus.neural_network.modules import Transformer
 from certus.verify import attention, drift
 from certus.verify.attention import PlainNetwork
-from certus.verify.drift import Rows, Size
+from certus.verify.drift import Bounded, Extent
 
 longer = pytest.mark.skipif(not precise.LONGER, reason="long double is a double here")
 
@@ -123,12 +123,13 @@ def test_products_that_cancel() -> None:
         x, w = np.append(half, half), np.append(np.ones(n), -np.ones(n))
         x[0] += 1e-12
         size = drift.size_of(w[None], np.zeros(1))
-        off = drift.product(Rows(x[None], np.zeros(1)), size, 2 * n)
+        off = drift.product(Bounded(x[None], np.zeros(1)), size, 2 * n)
         exact = math.fsum(np.concatenate([x[:n], -x[n:]]))
         assert abs(np.add.accumulate(x * w)[-1] - exact) <= off
         assert abs(float(x @ w) - exact) <= off
         # What goes in counts with the norm.
-        assert drift.product(Rows(x[None], np.ones(1)), size, 2 * n) >= math.sqrt(2 * n)
+        off = drift.product(Bounded(x[None], np.ones(1)), size, 2 * n)
+        assert off >= math.sqrt(2 * n)
 
 
 @longer
@@ -142,7 +143,7 @@ def test_norms_of_rows_that_are_off(e: float) -> None:
         step[::2] = -(x - x.mean(-1, keepdims=True))[::2]
         step *= e / np.linalg.norm(step, axis=-1, keepdims=True)
         c = x - x.mean(axis=-1, keepdims=True)
-        found = attention.scaled(Rows(x, np.full(40, e)), c, 1e-5)
+        found = attention.scaled(Bounded(x, np.full(40, e)), c, 1e-5)
         y = (x + step).astype(LONG)
         y = y - y.mean(axis=-1, keepdims=True)
         y = y / np.sqrt((y * y).mean(axis=-1, keepdims=True) + LONG(1e-5))
@@ -160,7 +161,7 @@ def test_mixing_with_everything_off(e: float) -> None:
         S = q @ k.T / math.sqrt(8)
         P = attention.softmax(S)
         z = P @ v
-        given = [Rows(x, o) for x, o in zip((q, k, v), off)]
+        given = [Bounded(x, o) for x, o in zip((q, k, v), off)]
         bound = drift.mixed(*given, P, z)
         for _ in range(5):
             moved = []
@@ -213,7 +214,7 @@ def test_feeding_rows_that_are_off() -> None:
         rows = 40 if kind == "swiglu" else 20
         W1, W2 = rng.normal(size=(rows, 8)), rng.normal(size=(8, 20))
         x = rng.normal(size=(30, 8))
-        given = Rows(x, np.full(30, e))
+        given = Bounded(x, np.full(30, e))
         inner, outer = drift.size_of(W1, np.zeros(rows)), drift.size_of(W2, np.zeros(8))
         h = x @ W1.T
         slopes, own = drift.slopes_of(kind, h, drift.product(given, inner, 8))
@@ -228,7 +229,7 @@ def test_feeding_rows_that_are_off() -> None:
 @longer
 def test_turned_rows() -> None:
     x = np.random.default_rng(0).normal(size=(2_000, 16))
-    found = attention.turn(Rows(x, np.zeros(2_000)))
+    found = attention.turn(Bounded(x, np.zeros(2_000)))
     apart = (found.x - precise.rotated(x.astype(LONG))).astype(float)
     off = np.linalg.norm(apart, axis=-1)
     assert (off <= found.off).all() and found.off.max() < 1e-10
@@ -237,6 +238,6 @@ def test_turned_rows() -> None:
 def test_sizes_of_several_matrices() -> None:
     W = np.random.default_rng(0).normal(size=(3, 4, 6))
     size = drift.size_of(W, np.ones((3, 4)))
-    assert isinstance(size, Size) and size.most.shape == size.all.shape == (3,)
+    assert isinstance(size, Extent) and size.most.shape == size.all.shape == (3,)
     np.testing.assert_allclose(size.all, np.linalg.norm(W, axis=(1, 2)), rtol=1e-5)
     np.testing.assert_allclose(size.bias, 2.0, rtol=1e-5)
