@@ -81,6 +81,9 @@ def progress_line(
     'step 200, 31 s: 2.365 bits per byte, below xz'
     """
     line = f"step {history['steps'][-1]:,.0f}, {history['seconds'][-1]:.0f} s: "
+    if "reward" in history:
+        kl = history["kl"][-1]
+        return line + f"reward {history['reward'][-1]:.3f}, {kl:.3f} nats from the base"
     if "validation_bits" not in history:
         return line + f"loss {history['loss'][-1]:.3f} nats per token"
     bits = history["validation_bits"][-1]

@@ -179,6 +179,7 @@ class PolicyCourse(Course):
             **self.model._state(self.run),
             "history_": {name: list(row) for name, row in self.run.history.items()},
             "n_iter_": self.plan.last_epoch // self.passes,
+            "baselines_": {},
         }
 
 

@@ -11,13 +11,14 @@ from sklearn.base import clone  # noqa: E402
 
 import certus  # noqa: E402
 from certus.certificate import Status, Strength  # noqa: E402
-from certus.language import (  # noqa: E402  # noqa: E402
+from certus.language import (  # noqa: E402
     DPO,
     GRPO,
     PPO,
     FineTuned,
     LanguageModel,
     RewardModel,
+    TrainingProgress,
     policy_base,
     policy_losses,
     rollouts,
@@ -287,9 +288,12 @@ def test_callbacks_see_each_look(base):
                 seen.append(fitted_estimator.history_["reward"][-1])
             return len(seen) == 2
 
-    model = PPO(base, likes_cows, **SMALL).set_callbacks(Look())
+    lines = []
+    shown = TrainingProgress(lines.append)
+    model = PPO(base, likes_cows, **SMALL).set_callbacks(Look(), shown)
     model.fit(PROMPTS)
     assert len(seen) == 2 and model.certificate_.status is Status.STOPPED
+    assert f"reward {seen[0]:.3f}" in lines[0]
 
 
 # -- for people -----------------------------------------------------------------------
