@@ -64,6 +64,9 @@ def tolerate_any_encoding() -> None:
 
 
 def _plain_form(error: UnicodeError) -> tuple[str, int]:
+    if isinstance(error, UnicodeDecodeError):
+        # A stream that is read back, such as a captured one, may hold any bytes.
+        return "\N{REPLACEMENT CHARACTER}", error.end
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]

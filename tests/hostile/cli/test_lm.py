@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import certus
-from certus.cli import main
+from certus.cli import main, screen
 
 pytest.importorskip("torch")
 
@@ -62,6 +62,14 @@ def test_any_bytes_can_be_learnt_counted_and_written(data: bytes, capsysbinary) 
     back = ["lm", "decompress", "odd.certus", "odd.txt.lm", "--out", "back.txt"]
     assert main(back) == 0
     assert Path("back.txt").read_bytes() == data
+    capsysbinary.readouterr()
+
+
+def test_a_captured_stream_that_holds_any_bytes_can_be_read(tmp_path: Path) -> None:
+    screen.tolerate_any_encoding()
+    (tmp_path / "out").write_bytes(b"a\xb2b")
+    read = (tmp_path / "out").read_text(encoding="utf-8", errors="certus-plain")
+    assert read == "a\ufffdb"
 
 
 def test_an_empty_text_is_refused_by_each_command(trained: Path, capsys) -> None:
