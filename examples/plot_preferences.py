@@ -4,7 +4,7 @@ From text to preferences
 
 InstructGPT's path on a small world, in a minute or two: a network reads stories, learns
 to answer from demonstrations of mixed quality, a reward model learns from preferences
-between its answers, and PPO moves the answers towards what people prefer. The reward
+between its answers, and PPO moves the answers towards a larger reward. The reward
 that the preferences come from is known here, so that each stage can be judged by it.
 
 The divergence from the fine-tuned model is exact at each token, and the certificate
