@@ -82,7 +82,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     """
     bd.refuse_weights(model, given.sample_weight)
     x = texts_of(given.X, "prompts")
-    y = [texts_of(pair, "a pair of answers") for pair in given.y]
+    pairs = () if given.y is None else given.y
+    y = [texts_of(pair, "a pair of answers") for pair in pairs]
     two = len(y) == len(x) and all(len(pair) == 2 for pair in y)
     if not two:
         raise ValueError("y must have one pair (chosen, rejected) for each prompt.")

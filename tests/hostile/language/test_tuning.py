@@ -120,6 +120,11 @@ def test_another_base(tuned: FineTuned) -> None:
     assert judged(tuned.set_params(base=other))["base_untouched"].met is False
 
 
+def test_a_reward_is_judged_by_pairs_alone(reward: RewardModel) -> None:
+    with pytest.raises(ValueError, match="one pair \\(chosen, rejected\\)"):
+        certus.certify(reward, PROMPTS)
+
+
 def test_a_head_that_was_turned_round(reward: RewardModel) -> None:
     assert judged(reward).status is Status.SOLVED
     reward.coef_ = -reward.coef_
