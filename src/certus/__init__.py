@@ -33,6 +33,7 @@ _PACKAGES = (
     "decomposition",
     "diagnostics",
     "fairness",
+    "generative",
     "kernel_ridge",
     "kernels",
     "language",

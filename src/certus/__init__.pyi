@@ -13,6 +13,7 @@ from certus.config import config_context as config_context
 from certus import decomposition as decomposition
 from certus import diagnostics as diagnostics
 from certus import fairness as fairness
+from certus import generative as generative
 from certus.config import get_config as get_config
 from certus import kernel_ridge as kernel_ridge
 from certus import kernels as kernels
