@@ -27,15 +27,11 @@ from torch.nn import functional as F
 from benchmarks.report import describe_machine
 from benchmarks.run import machine
 from certus.language import LanguageModel
-from certus.language.training import (
-    RunClock,
-    TokenStream,
-    language_step,
-    make_plan,
-)
+from certus.language.training import TokenStream, language_step
 from certus.language.windows import drawn_places
 from certus.neural_network.modules import Transformer
 from certus.neural_network.run import Rules, TrainingRun
+from certus.neural_network.tasks import RunClock, make_plan
 from certus.neural_network.train import train
 
 RESULTS = Path(__file__).parent / "results" / "training.md"

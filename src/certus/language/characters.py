@@ -28,6 +28,7 @@ from certus.language import encoder_training as training
 from certus.language.base import read_documents
 from certus.language.encoders import EncoderOptions, TextEncoder, check_options
 from certus.language.masking import NONE, padded
+from certus.neural_network import tasks
 from certus.neural_network.batches import Batch
 from certus.neural_network.modules.character_reader import CharacterReader, symbols
 from certus.neural_network.network_loss import witness_of
@@ -140,7 +141,7 @@ class CharacterEncoder(TextEncoder):
         documents = read_documents(texts)
         rng = generator_of(self.random_state)
         target = None if y is None else _target(y, documents)
-        kept = training.checkpoints_of(self, rng)
+        kept = tasks.checkpoints_of(self, rng)
         monitor = Monitor(self, texts, y)
         rest, held = training.held_documents(self, documents, rng)
         counts = Counter(word for text in rest for word in words_of(text))
@@ -152,7 +153,7 @@ class CharacterEncoder(TextEncoder):
         trained = training.train_encoder(
             *(self, self._built, task, rng, kept, monitor, self._state)
         )
-        training.finish(self, trained, self._state(trained.module))
+        tasks.finish(self, trained, self._state(trained.module))
         if target is not None:
             self.layer_weights_ = _best_shares(self._layers(documents), target)
         monitor.close({})

@@ -32,6 +32,7 @@ from certus.language.encoders import (
 )
 from certus.language.masking import MaskedNetwork, MaskingTask, pair_of, token_scores
 from certus.language.pieces import as_bytes
+from certus.neural_network import tasks
 from certus.neural_network.modules.transformer import Transformer
 from certus.neural_network.network_loss import witness_of
 from certus.neural_network.wrapping import evaluating
@@ -125,7 +126,7 @@ class MaskedLanguageModel(TextEncoder):
         self._check()
         documents = read_documents(texts)
         rng = generator_of(self.random_state)
-        kept = training.checkpoints_of(self, rng)
+        kept = tasks.checkpoints_of(self, rng)
         monitor = Monitor(self, texts, y)
         documents, held = training.held_documents(self, documents, rng)
         self.tokenizer_ = fitted_tokenizer(self.tokenizer, documents)
@@ -133,7 +134,7 @@ class MaskedLanguageModel(TextEncoder):
         trained = training.train_encoder(
             *(self, self._built, task, rng, kept, monitor, self._state)
         )
-        training.finish(self, trained, self._state(trained.module))
+        tasks.finish(self, trained, self._state(trained.module))
         monitor.close({})
         evidence = Evidence("network", witness=witness_of(trained.run))
         told = documents if held is None else held

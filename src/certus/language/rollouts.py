@@ -33,11 +33,12 @@ from certus.language.policy_losses import (
     reference_laws,
 )
 from certus.language.policy_results import PolicyFrontier
-from certus.language.training import Course, RunClock, TokenStream, make_plan
+from certus.language.training import Course, TokenStream
 from certus.language.tuning import begin_tuning, fitted_base
 from certus.language.windows import drawn_places
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.run import TrainingRun
+from certus.neural_network.tasks import RunClock, make_plan
 from certus.neural_network.wrapping import evaluating
 from certus.typing import Array
 

@@ -37,6 +37,7 @@ from certus.language.encoders import (
 )
 from certus.language.masked import MaskedLanguageModel, mean_state
 from certus.language.masking import padded
+from certus.neural_network import tasks
 from certus.neural_network.batches import Batch
 from certus.neural_network.modules.transformer import Transformer
 from certus.neural_network.network_loss import witness_of
@@ -137,7 +138,7 @@ class SentenceEncoder(TextEncoder):
         pairs = as_pairs(texts)
         documents = read_documents(texts if pairs is None else sum(pairs, ()))
         rng = generator_of(self.random_state)
-        kept = training.checkpoints_of(self, rng)
+        kept = tasks.checkpoints_of(self, rng)
         monitor = Monitor(self, texts, y)
         base = self._fitted_base(documents)
         watched: list[tuple[bytes, ...]] | None
@@ -159,7 +160,7 @@ class SentenceEncoder(TextEncoder):
         trained = training.train_encoder(
             *(self, lambda: self._built(base), task, rng, kept, monitor, self._state)
         )
-        training.finish(self, trained, self._state(trained.module))
+        tasks.finish(self, trained, self._state(trained.module))
         monitor.close({})
         shown = sum(rows if watched is None else watched, ())
         evidence = Evidence("network", witness=witness_of(trained.run))

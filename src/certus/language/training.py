@@ -37,11 +37,10 @@ from certus.neural_network.objective import GradientStep
 from certus.neural_network.optim import make_average, make_optimizer
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import Losses, Rules, TrainingRun
+from certus.neural_network.tasks import PASSES, STRETCH, RunClock, make_plan
 from certus.neural_network.train import train
 from certus.typing import Array
 
-#: Steps after which the held-out text is scored, if the text is not shorter.
-STRETCH = 100
 #: Tokens of the held-out text that are scored then.
 WATCHED = 1 << 14
 #: Fewest bytes on which a comparison with simple means says something.
@@ -50,37 +49,8 @@ WORTH_COMPARING = 16
 LEAST = 256.0
 #: Most passages that are held out of one text, and the fewest bytes of each.
 PASSAGES, PASSAGE = 8, 1024
-#: Passes over the text where neither steps nor a time are given.
-PASSES = 10
 #: Step sizes of the optimisers.
 RATES = {"muon": 0.02, "adam": 2e-3}
-
-
-class RunClock:
-    """The share of a run that is over: of its steps, or of its seconds.
-
-    Parameters
-    ----------
-    steps : int or None
-        Steps of the whole run; None where the time decides.
-    seconds : float or None
-        Seconds of the whole run.
-    """
-
-    def __init__(self, steps: int | None, seconds: float | None) -> None:
-        self.steps, self.seconds = steps, seconds
-        self.start(0.0)
-
-    def start(self, spent: float) -> None:
-        """Begin to measure, after so many seconds of an earlier part of the run."""
-        self.began = time.perf_counter() - spent
-
-    def share(self, step: int) -> float:
-        """The share that is over before a step; the same in all processes."""
-        if self.steps is not None:
-            return step / self.steps
-        gone = float(distributed.agreed(time.perf_counter() - self.began))
-        return gone / (self.seconds or math.inf)
 
 
 def next_token_loss(module: nn.Module, batch: Batch) -> Losses:
@@ -133,19 +103,6 @@ def language_step(model: Any, module: nn.Module, tokens: int) -> GradientStep:
         optimizer = make_optimizer(kind, module, rate, decay)
     loss = in_precision(next_token_loss, model)
     return GradientStep(module, optimizer, loss, None, model.clip)
-
-
-def make_plan(
-    optimizer: torch.optim.Optimizer, clock: RunClock, warmup: float
-) -> torch.optim.lr_scheduler.LRScheduler:
-    """A rate that rises over the share ``warmup`` of the run, then falls to zero."""
-
-    def factor(step: int) -> float:
-        t = min(1.0, clock.share(step))
-        rise = 1.0 if t >= warmup else (t + 1e-3) / (warmup + 1e-3)
-        return rise * (1.0 - t)
-
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
 def begin_run(

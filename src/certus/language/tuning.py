@@ -23,7 +23,7 @@ from certus import config
 from certus.base import UncertifiedWarning, check_choice, check_number
 from certus.language.answers import AnswerPairs, answer_scores, token_costs
 from certus.language.language_model import LanguageModel
-from certus.language.training import PASSES, STRETCH, Course, RunClock, make_plan
+from certus.language.training import Course
 from certus.language.transformer_text import TransformerText
 from certus.neural_network import distributed
 from certus.neural_network.batches import Batch, epoch_batches
@@ -31,6 +31,7 @@ from certus.neural_network.objective import GradientStep
 from certus.neural_network.optim import make_average, make_optimizer
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import Losses, TrainingRun
+from certus.neural_network.tasks import PASSES, STRETCH, RunClock, make_plan
 from certus.neural_network.wrapping import evaluating, require_device
 
 #: Fewest pairs of which some are held out.

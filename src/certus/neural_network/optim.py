@@ -364,3 +364,27 @@ def make_average(module: nn.Module, kind: Any) -> AveragedModel | None:
     check_number("average", kind, 0, 1)
     decay = get_ema_multi_avg_fn(float(kind))
     return AveragedModel(module, multi_avg_fn=decay, use_buffers=False)
+
+
+def warmed_average(module: nn.Module, decay: float) -> AveragedModel:
+    """An exponential mean of weights whose decay rises: min(decay, (1 + s)/(10 + s)).
+
+    After s steps. A fixed decay of 0.999 keeps a third of the first weights for a
+    thousand steps, so that short runs would end near their start.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Whose weights are averaged.
+    decay : float
+        Largest decay.
+    """
+    check_number("average", decay, 0, 1)
+
+    @torch.no_grad()
+    def towards(means: Any, weights: Any, count: Any) -> None:
+        s = int(count)
+        share = 1 - min(float(decay), (1 + s) / (10 + s))
+        torch._foreach_lerp_(list(means), list(weights), share)
+
+    return AveragedModel(module, multi_avg_fn=towards, use_buffers=False)

@@ -1,11 +1,11 @@
 """Split conformal prediction: scores of rows kept aside, and their coverage.
 
 A score says how badly a value fits a row: |y − f(x)| for a regressor; for a classifier
-1 − p(y | x) or, without probabilities, by how much the best other label beats y. Any
-score is valid. If n calibration scores and a new one are exchangeable, the rank of the
-new one is uniform (ties only help), so it lies at or below the k-th smallest with
-probability at least k/(n + 1); given the calibration rows, that probability is at least
-a Beta(k, n + 1 − k) variable (Vovk 2012).
+1 − p(y | x) or, without probabilities, by how much the best other label beats y; for a
+density how unlikely the row is. Any score is valid. If n calibration scores and a new
+one are exchangeable, the rank of the new one is uniform (ties only help), so it lies at
+or below the k-th smallest with probability at least k/(n + 1); given the calibration
+rows, that probability is at least a Beta(k, n + 1 − k) variable (Vovk 2012).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ SCORES = {
     "probability": "1 − p(y | x)",
     "margin": "best score of another label minus the score of y",
     "label": "1 if y is not the predicted label, else 0",
+    "density": "outlier_scores(x)",
 }
 _EXCHANGEABLE = (
     "calibration rows and new rows are exchangeable (the same source, no drift in "
@@ -44,6 +45,8 @@ _EXCHANGEABLE = (
 
 def score_of(model: Fit) -> str:
     """Which score a model has, by the methods that it has."""
+    if hasattr(model, "outlier_scores"):
+        return "density"
     if not hasattr(model, "classes_"):
         return "residual"
     if hasattr(model, "predict_proba"):
@@ -55,7 +58,9 @@ def own_scores(model: Fit, X: MatrixLike, y: ArrayLike) -> Array:
     """The score of each row with its own y, ascending; inf where it is NaN."""
     kind = score_of(model)
     with np.errstate(invalid="ignore"):  # inf − inf
-        if kind == "residual":
+        if kind == "density":
+            found = np.asarray(model.outlier_scores(X), dtype=np.float64)
+        elif kind == "residual":
             z = np.asarray(model.predict(X), dtype=np.float64).ravel()
             found = np.abs(reading.numbers(y, len(z)).ravel() - z)
         else:
@@ -136,6 +141,7 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     about = f"score {SCORES[kind]} of {n:,} calibration rows"
     if k > n or scores[k - 1] == np.inf:
         whole = "the interval is infinite" if interval else "the set holds every label"
+        whole = "no row raises an alarm" if kind == "density" else whole
         few = "are too few" if k > n else "have too many predictions that are NaN"
         said = f"{n} calibration rows {few} for {PERCENT} %: {whole}"
         fix = f"calibrate on at least {math.ceil(PERCENT / (100 - PERCENT))} rows"
@@ -143,6 +149,8 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     q = outwards(float(scores[k - 1]), up=True, digits=3)
     near = f"lie within ±{q:.3g} of the prediction"
     what = near if interval else "have their label in predict_set"
+    if kind == "density":
+        what = f"raise no alarm at level {1 - PERCENT / 100:.2g}"
     marginal = Claim(
         *("coverage", Strength.STATISTICAL, k / (n + 1), PERCENT / 100, True, about),
         theorem="the rank of a new score among exchangeable scores is uniform",
