@@ -1,4 +1,4 @@
-"""Parameters that networks share are written once, and look as if they were not."""
+"""Parameters that models share are written once, and look as if they were not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from certus import language, neural_network, text
-from certus.language import encoders
+from certus.language import encoders, tuning_options
 from certus.neural_network import parameters
 
 GROUPS = [
@@ -21,6 +21,11 @@ GROUPS = [
     parameters.PerceptronOptions,
     encoders.EncoderOptions,
     encoders.EncoderShape,
+    tuning_options.TuningOptions,
+    tuning_options.RowOptions,
+    tuning_options.StoppingOptions,
+    tuning_options.PolicyOptions,
+    tuning_options.RolloutOptions,
 ]
 CLASSES = [
     neural_network.ConvNetClassifier,
@@ -38,6 +43,11 @@ CLASSES = [
     language.MaskedLanguageModel,
     language.SentenceEncoder,
     language.CharacterEncoder,
+    language.FineTuned,
+    language.RewardModel,
+    language.DPO,
+    language.PPO,
+    language.GRPO,
 ]
 
 
@@ -65,7 +75,8 @@ def test_editors_scikit_learn_and_docstrings_see_the_same_parameters(cls):
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_parameters_are_stored_cloned_and_compared(cls):
-    needed = {"module": None} if "module" in inspect.signature(cls).parameters else {}
+    known = inspect.signature(cls).parameters.values()
+    needed = {p.name: None for p in known if p.default is p.empty}
     model = cls(**needed, max_iter=7)
     assert model.max_iter == 7
     assert clone(model).get_params() == model.get_params()

@@ -10,14 +10,14 @@ reference behind. So look at the divergence.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import nn
 
+from certus._core.sharing import shares
 from certus.base import Fitted, certified_fit, generator_of
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
@@ -44,9 +44,16 @@ from certus.language.tuning import (
     fitted_base,
     share_rows,
 )
+from certus.language.tuning_options import (
+    PolicyOptions,
+    PreferenceOptions,
+    RowOptions,
+    StoppingOptions,
+    TuningOptions,
+)
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.run import TrainingRun
-from certus.typing import Array, RandomState
+from certus.typing import Array
 
 __all__ = ["DPO"]
 
@@ -54,13 +61,15 @@ __all__ = ["DPO"]
 RATE = 2e-4
 
 
+@shares(PolicyOptions, RowOptions, StoppingOptions, TuningOptions)
 class DPO(TunedPolicy):
     """A language model tuned on pairs of answers, of which one is preferred.
 
     Objective
     ---------
     mean −log σ(β log π/ρ(chosen) − β log π/ρ(rejected)) over pairs, from the weights of
-    the base, where ρ = (1 − η) π_ref + η/V at each token. It is log 2 at the start.
+    the base, where ρ = (1 − η) π_ref + η/V at each token; with η = 0 it is the
+    published loss. It is log 2 at the start.
 
     Certificate
     -----------
@@ -75,53 +84,12 @@ class DPO(TunedPolicy):
     ----------
     base : fitted LanguageModel or tuned model
         Model to start from. It stays as it is, and is the reference.
-    beta : float, default=0.1
-        Price of a nat of divergence from the reference.
-    floor : float, default=0.01
-        Share η of the uniform law in the reference, which makes divergences finite.
-        With 0 the loss is the published one, and ``kl_to_reference`` has no interval.
     reward : callable or fitted RewardModel, default=None
         Reward of an answer. Only the certificate uses it.
-    reward_range : (low, high), default=None
-        Bounds of the reward, known before the fit.
-    optimizer : str or callable, default="adam"
-        Name of an optimiser, or a function that makes one. As in
-        :class:`certus.neural_network.NeuralClassifier`.
     learning_rate : float, default=None
         Step size. By default 0.0002. It rises at first and then falls linearly to zero
         at the end of the run.
-    warmup : float, default=0.02
-        Share of the run in which the learning rate rises from zero.
-    weight_decay : float, default=0.0
-        Rate at which the optimiser shrinks weights in each step.
-    clip : float, default=1.0
-        Largest norm of a gradient; longer ones are shortened. None leaves all alone.
-    average : "polyak" or float, default=None
-        Whether to predict with averaged weights. "polyak" takes the mean over all
-        steps, a number is the decay of an exponential mean.
-    batch_size : int, default=16
-        Number of rows in each training step. A row is a pair of answers.
-    max_iter : int, default=None
-        Maximum number of iterations. They are steps; by default ten passes over the
-        pairs.
-    n_iter_no_change : int, default=10
-        Number of epochs without improvement after which the fit stops. An epoch here is
-        a pass over the pairs, of 10 to 100 steps.
-    early_stopping : bool, default=True
-        Whether to hold out rows and stop when their score no longer improves. The best
-        weights are kept. Of fewer than 20 pairs none is held out.
-    validation_fraction : float, default=0.1
-        Share of the rows that is held out.
-    max_time : float, default=600.0
-        Seconds after which the fit stops and keeps what it has.
-    checkpoint : path, default=None
-        Folder in which the run is saved after each epoch. A fit that finds a run there
-        continues it, bit for bit.
-    device : str, default="cpu"
-        Device on which torch computes.
-    random_state : int, RandomState or None, default=None
-        Seed or generator of all random numbers. They decide what is held out and the
-        order of the pairs.
+    {shared}
 
     Attributes
     ----------
@@ -170,46 +138,10 @@ class DPO(TunedPolicy):
         self,
         base: Any,
         *,
-        beta: float = 0.1,
-        floor: float = 0.01,
         reward: Any = None,
-        reward_range: tuple[float, float] | None = None,
-        optimizer: Any = "adam",
         learning_rate: float | None = None,
-        warmup: float = 0.02,
-        weight_decay: float = 0.0,
-        clip: float | None = 1.0,
-        average: str | float | None = None,
-        batch_size: int = 16,
-        max_iter: int | None = None,
-        n_iter_no_change: float = 10,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        max_time: float | None = 600.0,
-        checkpoint: str | os.PathLike[str] | None = None,
-        device: str = "cpu",
-        random_state: RandomState = None,
-    ) -> None:
-        self.base = base
-        self.beta = beta
-        self.floor = floor
-        self.reward = reward
-        self.reward_range = reward_range
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.device = device
-        self.random_state = random_state
+        **shared: Unpack[PreferenceOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(self, prompts: Any, chosen: Any, rejected: Any) -> Any:

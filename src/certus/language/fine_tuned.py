@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import copy
 import math
-import os
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from torch import nn
 
 from certus import fingerprints
+from certus._core.sharing import shares
 from certus.base import Fitted, certified_fit, check_number, generator_of
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
@@ -35,10 +35,15 @@ from certus.language.tuning import (
     rows_of,
     share_rows,
 )
+from certus.language.tuning_options import (
+    DemonstrationOptions,
+    RowOptions,
+    StoppingOptions,
+    TuningOptions,
+)
 from certus.neural_network import distributed
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.run import TrainingRun
-from certus.typing import RandomState
 
 __all__ = ["FineTuned"]
 
@@ -46,6 +51,7 @@ __all__ = ["FineTuned"]
 RATE, ADAPTER_RATE = (0.15, 5e-3), (0.6, 2e-2)
 
 
+@shares(RowOptions, StoppingOptions, TuningOptions)
 class FineTuned(TunedModel):
     """A language model that goes on learning, from prompts and their answers.
 
@@ -77,46 +83,11 @@ class FineTuned(TunedModel):
         Rank of the adapters; None trains all weights.
     adapter_scale : float, default=1.0
         Factor s of the adapters' change s·B·A.
-    optimizer : str or callable, default="adam"
-        Name of an optimiser, or a function that makes one. As in
-        :class:`certus.neural_network.NeuralClassifier`.
     learning_rate : float, default=None
         Step size. By default 0.15 divided by the width of the base, at most 0.005; for
         adapters 0.6 divided by it, at most 0.02. It rises at first and then falls
         linearly to zero at the end of the run.
-    warmup : float, default=0.02
-        Share of the run in which the learning rate rises from zero.
-    weight_decay : float, default=0.0
-        Rate at which the optimiser shrinks weights in each step.
-    clip : float, default=1.0
-        Largest norm of a gradient; longer ones are shortened. None leaves all alone.
-    average : "polyak" or float, default=None
-        Whether to predict with averaged weights. "polyak" takes the mean over all
-        steps, a number is the decay of an exponential mean.
-    batch_size : int, default=16
-        Number of rows in each training step. A row is a prompt with its answer.
-    max_iter : int, default=None
-        Maximum number of iterations. They are steps; by default ten passes over the
-        rows.
-    n_iter_no_change : int, default=10
-        Number of epochs without improvement after which the fit stops. An epoch here is
-        a pass over the rows, of 10 to 100 steps, after which the held-out answers are
-        scored.
-    early_stopping : bool, default=True
-        Whether to hold out rows and stop when their score no longer improves. The best
-        weights are kept. Of fewer than 20 rows none is held out.
-    validation_fraction : float, default=0.1
-        Share of the rows that is held out.
-    max_time : float, default=600.0
-        Seconds after which the fit stops and keeps what it has.
-    checkpoint : path, default=None
-        Folder in which the run is saved after each epoch. A fit that finds a run there
-        continues it, bit for bit.
-    device : str, default="cpu"
-        Device on which torch computes.
-    random_state : int, RandomState or None, default=None
-        Seed or generator of all random numbers. They decide what is held out, the order
-        of the rows and the first adapters.
+    {shared}
 
     Attributes
     ----------
@@ -170,40 +141,9 @@ class FineTuned(TunedModel):
         *,
         rank: int | None = None,
         adapter_scale: float = 1.0,
-        optimizer: Any = "adam",
         learning_rate: float | None = None,
-        warmup: float = 0.02,
-        weight_decay: float = 0.0,
-        clip: float | None = 1.0,
-        average: str | float | None = None,
-        batch_size: int = 16,
-        max_iter: int | None = None,
-        n_iter_no_change: float = 10,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        max_time: float | None = 600.0,
-        checkpoint: str | os.PathLike[str] | None = None,
-        device: str = "cpu",
-        random_state: RandomState = None,
-    ) -> None:
-        self.base = base
-        self.rank = rank
-        self.adapter_scale = adapter_scale
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.device = device
-        self.random_state = random_state
+        **shared: Unpack[DemonstrationOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(self, prompts: Any, answers: Any, *, validation: Any = None) -> Any:

@@ -10,15 +10,15 @@ for each prompt, since only differences enter.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from certus import fingerprints
+from certus._core.sharing import shares
 from certus.base import (
     Fitted,
     Model,
@@ -46,11 +46,16 @@ from certus.language.tuning import (
     complain,
     fitted_base,
 )
+from certus.language.tuning_options import (
+    RewardOptions,
+    RowOptions,
+    TuningOptions,
+)
 from certus.neural_network import distributed
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.modules.transformer import Transformer
 from certus.neural_network.run import TrainingRun
-from certus.typing import Array, RandomState
+from certus.typing import Array
 
 __all__ = ["RewardModel"]
 
@@ -58,6 +63,7 @@ __all__ = ["RewardModel"]
 RATE = 0.15, 5e-3
 
 
+@shares(RowOptions, TuningOptions)
 class RewardModel(OnBase, Model):
     """A number for each answer, such that preferred answers have larger ones.
 
@@ -83,7 +89,9 @@ class RewardModel(OnBase, Model):
     base : fitted LanguageModel or tuned model
         Model to start from. It stays as it is.
     train : {"head", "all"}, default="head"
-        What is trained: a head on the base's states, or a copy of the network too.
+        What is trained: a head on the base's states, or a copy of the network too. A
+        head is found by a solver, without steps: only "all" uses the parameters of a
+        run, such as ``optimizer``, ``max_time`` and ``checkpoint``.
     pooling : {"mean", "last"}, default="mean"
         Which states the prediction is made from. The mean over the answer, which is
         richer where the network is frozen, or that of its last token.
@@ -91,39 +99,13 @@ class RewardModel(OnBase, Model):
         Strength of the penalty. For "head".
     tol : float, default=1e-6
         Target of the certificate's primary claim. For "head".
-    optimizer : str or callable, default="adam"
-        Name of an optimiser, or a function that makes one. For "all"; as in
-        :class:`certus.neural_network.NeuralClassifier`.
     learning_rate : float, default=None
         Step size. By default 0.15 divided by the width of the base, at most 0.005. It
         rises at first and then falls linearly to zero at the end of the run.
-    warmup : float, default=0.02
-        Share of the run in which the learning rate rises from zero.
-    weight_decay : float, default=0.0
-        Rate at which the optimiser shrinks weights in each step.
-    clip : float, default=1.0
-        Largest norm of a gradient; longer ones are shortened. None leaves all alone.
-    average : "polyak" or float, default=None
-        Whether to predict with averaged weights. "polyak" takes the mean over all
-        steps, a number is the decay of an exponential mean.
-    batch_size : int, default=16
-        Number of rows in each training step. A row is a pair of answers.
-    max_iter : int, default=None
-        Maximum number of iterations. They are steps; by default ten passes over the
-        rows.
     validation_fraction : float, default=0.2
         Share of the rows that is held out. Whole prompts are, and only to judge the
         model: nothing is chosen by them. Of fewer than 20 prompts none is held out.
-    max_time : float, default=600.0
-        Seconds after which the fit stops and keeps what it has. For "all".
-    checkpoint : path, default=None
-        Folder in which the run is saved after each epoch. For "all": a fit that finds a
-        run there continues it, bit for bit.
-    device : str, default="cpu"
-        Device on which torch computes.
-    random_state : int, RandomState or None, default=None
-        Seed or generator of all random numbers. They decide what is held out and the
-        order of the rows.
+    {shared}
 
     Attributes
     ----------
@@ -171,38 +153,10 @@ class RewardModel(OnBase, Model):
         pooling: str = "mean",
         alpha: float = 0.001,
         tol: float = 1e-6,
-        optimizer: Any = "adam",
         learning_rate: float | None = None,
-        warmup: float = 0.02,
-        weight_decay: float = 0.0,
-        clip: float | None = 1.0,
-        average: str | float | None = None,
-        batch_size: int = 16,
-        max_iter: int | None = None,
         validation_fraction: float = 0.2,
-        max_time: float | None = 600.0,
-        checkpoint: str | os.PathLike[str] | None = None,
-        device: str = "cpu",
-        random_state: RandomState = None,
-    ) -> None:
-        self.base = base
-        self.train = train
-        self.pooling = pooling
-        self.alpha = alpha
-        self.tol = tol
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.device = device
-        self.random_state = random_state
+        **shared: Unpack[RewardOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(self, prompts: Any, chosen: Any, rejected: Any) -> Any:
