@@ -48,7 +48,8 @@ def test_the_file_has_the_bits_that_the_model_says(model: WritingModel) -> None:
     file = model.compress(TEXT)
     ids = model.tokenizer_.encode(TEXT)
     bits = -model.token_log_probs(ids).sum() / math.log(2)  # by PyTorch
-    assert bits - 1 <= 8 * (len(file) - 24) <= bits + 2 + 8
+    # Zero bytes at the end of the code are left out; one is by chance in 256 files.
+    assert bits - 1 - 8 <= 8 * (len(file) - 24) <= bits + 2 + 8
     assert bits == pytest.approx(model.bits_per_byte(TEXT) * len(TEXT))
 
 
