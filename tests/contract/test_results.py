@@ -22,6 +22,7 @@ from certus import (
     bounds,
     cluster,
     fairness,
+    generative,
     kernels,
     language,
     neighbors,
@@ -45,6 +46,7 @@ DRAWN = {
     "Comparison",
     "ContextUse",
     "Elbow",
+    "Examination",
     "Frontier",
     "Generation",
     "GroupTable",
@@ -128,6 +130,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "DraftRecord": lambda: generated().draft,
     "Elbow": lambda: cluster.elbow(X, range(1, 5), random_state=0),
     "Evaluation": lambda: recommend.Evaluation(0.5, *[0.2] * 6, np.nan, 1.0, 8, 0),
+    "Examination": lambda: generative.examine(X[:40], X[40:70], X[70:], random_state=0),
     "Exclusivity": lambda: fairness.exclusivity(y, model().predict(X), GROUP),
     "ExtractionRate": lambda: language.extraction_rate(
         language.NGramModel(2).fit("abababab"), "abababab", n=5, prompt=2, length=2

@@ -24,6 +24,12 @@ from certus.verify.robustness import (
     refuted,
     unproved,
 )
+from certus.verify.sample_laws import (
+    sample_claims,
+    told_apart_claim,
+    unprovable,
+    useful_claim,
+)
 from certus.verify.statistical import risk_claims
 
 #: The public interface: other packages use these names only, not the modules.
@@ -48,7 +54,11 @@ __all__ = [
     "prove_robust",
     "refuted",
     "risk_claims",
+    "sample_claims",
     "seen_in_fit",
+    "told_apart_claim",
     "union_claim",
+    "unprovable",
     "unproved",
+    "useful_claim",
 ]
