@@ -18,6 +18,7 @@ _WHERE = {
     "DenseBlock": "densenet",
     "DenseNet": "densenet",
     "ElmanCell": "cells",
+    "Flow": "flow",
     "GRUCell": "cells",
     "Heaviside": "activations",
     "LSTMCell": "cells",
