@@ -162,6 +162,34 @@ class BaseWitness(NamedTuple):
     digest: Array
 
 
+class MemoryWitness(NamedTuple):
+    """For an associative memory: why no weights of a unit store the patterns.
+
+    ``combination`` holds weights of the patterns, not negative, under which those of
+    ``unit`` cancel.
+    """
+
+    unit: int | None = None
+    combination: Array | None = None
+
+
+class PropagationWitness(NamedTuple):
+    """For labels carried along a graph: sums of scores, and mean steps to a label.
+
+    ``totals`` are the sums of the rows before they were made shares; ``steps`` a vector
+    g with (I − P)g ≥ 1 at nodes without a label, infinite where none can be reached.
+    """
+
+    totals: Array | None = None
+    steps: Array | None = None
+
+
+class CutWitness(NamedTuple):
+    """For a clustering of a graph: vectors of the smallest eigenvalues of I − S."""
+
+    vectors: Array | None = None
+
+
 #: The classes by the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
@@ -170,6 +198,7 @@ WITNESSES: dict[str, type[Any]] = {
     "huber": LinearWitness,
     "kernel": KernelWitness,
     "kmeans": KMeansWitness,
+    "memory": MemoryWitness,
     "mixture": MixtureWitness,
     "gaussian_factors": FactorsWitness,
     "group_mixture": MultipliersWitness,
@@ -181,9 +210,12 @@ WITNESSES: dict[str, type[Any]] = {
     "ratings": RatingsWitness,
     "network": NetworkWitness,
     "penalised_network": NetworkWitness,
+    "flow": NetworkWitness,
     "negative_sampling": PairsWitness,
     "ngrams": CorpusWitness,
     "tuned": BaseWitness,
+    "propagation": PropagationWitness,
+    "graph_cut": CutWitness,
 }
 
 

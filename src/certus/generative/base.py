@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from certus.base import Fitted, Model, check_number, generator_of, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence
+from certus.evidence import NetworkWitness
 from certus.generative.options import check_options
 from certus.generative.outliers import OutlierCalibration
 from certus.generative.rows import RowTask, Scaling, hold_out, read_rows
@@ -81,6 +82,13 @@ class GenerativeModel(Model):
         """The fitted attributes from a module."""
         return {"network_": module.eval()}
 
+    def _closed_form(self, width: int) -> nn.Module | None:
+        """The best module where a formula gives it, so that nothing is trained."""
+        return None
+
+    def _closed(self, held: Array | None) -> None:
+        """What is left to do when the network is fitted; held-out rows, if any."""
+
     def _measured(self) -> list[Claim]:
         """Numbers that the fit found itself."""
         return []
@@ -105,6 +113,11 @@ class GenerativeModel(Model):
         if fresh:
             self._prepare(Z[rest], watched, rng)
         parts = (None, None) if codes is None else (codes[rest], codes[self.held_out_])
+        known = self._closed_form(Z.shape[1])
+        if known is not None:
+            self._without_training(known, watched)
+            monitor.close({})
+            return Fitted(self._evidence(NetworkWitness()), X, y)
         task = RowTask(self, Z[rest], watched, *parts)
         before = None if fresh else self.network_
         n_classes = len(self.classes_) if codes is not None else 0
@@ -128,9 +141,18 @@ class GenerativeModel(Model):
         )
         trained = course.train(kept, monitor)
         tasks.finish(self, trained, self._state(trained.module))
+        self._closed(watched)
         monitor.close({})
         evidence = self._evidence(witness_of(run))
         return Fitted(evidence, X, y, None, trained.status, measured=self._measured())
+
+    def _without_training(self, module: nn.Module, held: Array | None) -> None:
+        """Leave what a fit leaves."""
+        for name, value in self._state(module).items():
+            setattr(self, name, value)
+        self.history_: dict[str, list[float]] = {}
+        self.n_iter_, self.best_epoch_ = 0, 0
+        self._closed(held)
 
     def _evidence(self, witness: Any) -> Evidence:
         return Evidence("network", witness=witness)

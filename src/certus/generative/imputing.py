@@ -1,0 +1,92 @@
+"""Gaps in rows: expected values under a flow, by proposals from its mixture.
+
+    E[x_gap | x_rest] ≈ Σ wᵢxᵢ/Σ wᵢ,   xᵢ ~ r(· | x_rest),   wᵢ = p(xᵢ)/r(xᵢ)
+
+A mixture's conditional law is a mixture again; the flow's density corrects it by
+self-normalised importance weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from certus.base import generator_of
+from certus.generative.starts import Start
+from certus.typing import Array
+
+#: Proposals for each row.
+DRAWS = 512
+
+
+def imputed(model: Any, X: Array, random_state: Any) -> Array:
+    """Rows of float64 with their gaps filled.
+
+    Parameters
+    ----------
+    model : NormalizingFlow
+        Fitted.
+    X : float64 array of shape (n, d)
+        In the units of the fit, NaN where a value is missing.
+    random_state : int, RandomState or None
+        Of the proposals.
+    """
+    rng, scaled = generator_of(random_state), model._scaled
+    X = np.where(np.isnan(X) & ~scaled.varies, scaled.loc, X)
+    Z = scaled.inner(X)
+    means, precisions, log_shares = _precisions(model.mixture_)
+    for i in np.flatnonzero(np.isnan(Z).any(axis=1)):
+        gap = np.isnan(Z[i])
+        proposals = _conditional(Z[i], gap, means, precisions, log_shares, rng)
+        log_r = model.mixture_.score_samples(proposals)
+        w = model._log_density(proposals) - log_r
+        w = np.exp(w - logsumexp(w))
+        Z[i, gap] = w @ proposals[:, gap]
+    filled = scaled.outer(Z)
+    return np.where(np.isnan(X), filled, X)
+
+
+def _precisions(mixture: Any) -> tuple[Array, Array, Array]:
+    """Means, precision matrices and log-shares of a mixture."""
+    shares, means, U = Start.of(mixture)
+    if U.ndim == 2:
+        U = U[:, :, None] * np.eye(U.shape[1])
+    return means, U @ U.swapaxes(1, 2), np.log(np.maximum(shares, 1e-300))
+
+
+def _conditional(
+    row: Array,
+    gap: Array,
+    means: Array,
+    precisions: Array,
+    log_shares: Array,
+    rng: np.random.Generator,
+) -> Array:
+    """Rows from the mixture's law of the gaps, given the rest of a row."""
+    k, rest = len(means), ~gap
+    centres, roots = np.empty((k, gap.sum())), []
+    weight = log_shares.copy()
+    for j in range(k):
+        P = precisions[j]
+        inner, off = P[np.ix_(gap, gap)], row[rest] - means[j, rest]
+        L = np.linalg.cholesky(inner)
+        shift = np.linalg.solve(inner, P[np.ix_(gap, rest)] @ off)
+        centres[j] = means[j, gap] - shift
+        roots.append(L)
+        # log N(x_rest): the precision of the rest is a Schur complement.
+        S = P[np.ix_(rest, rest)] - P[np.ix_(rest, gap)] @ np.linalg.solve(
+            inner, P[np.ix_(gap, rest)]
+        )
+        weight[j] += 0.5 * (np.linalg.slogdet(S)[1] if rest.any() else 0.0)
+        weight[j] -= 0.5 * off @ S @ off
+    p = np.exp(weight - logsumexp(weight))
+    which = rng.choice(k, DRAWS, p=p / p.sum())
+    found = np.tile(row, (DRAWS, 1))
+    e = rng.standard_normal((DRAWS, int(gap.sum())))
+    for j in np.unique(which):
+        at = which == j
+        step = np.linalg.solve(roots[j].T, e[at].T).T
+        found[np.ix_(at, gap)] = centres[j] + step
+    return found
