@@ -20,6 +20,7 @@ from certus import kernels as kernels
 from certus import language as language
 from certus import linear_model as linear_model
 from certus.persist import load as load
+from certus import memory as memory
 from certus import mixture as mixture
 from certus import neighbors as neighbors
 from certus import neural_network as neural_network
@@ -33,6 +34,7 @@ from certus import selection as selection
 from certus.config import set_config as set_config
 from certus.config import show_versions as show_versions
 from certus import svm as svm
+from certus import synth as synth
 from certus import tables as tables
 from certus import testing as testing
 from certus import text as text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -187,6 +187,21 @@ class Examination(TableResult):
         """The fields and claims as JSON-ready data."""
         more = {"flagged": self.flagged, "claims": [c.to_dict() for c in self.claims]}
         return super().to_dict() | more
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Examination:
+        """Inverse of :meth:`to_dict`.
+
+        Parameters
+        ----------
+        data : dict
+            What ``to_dict`` returned, or JSON that was read back.
+        """
+        values = {f.name: data[f.name] for f in fields(cls)}
+        for name in ("columns", "pairs"):
+            values[name] = tuple(ColumnDistance(**each) for each in data[name])
+        values["claims"] = tuple(Claim.from_dict(each) for each in data["claims"])
+        return cls(**values)
 
     def _columns(self) -> Mapping[str, Any]:
         names = ("name", "kind", "value", "low", "high")

@@ -16,17 +16,23 @@ from certus.objectives import terms as t
 from certus.typing import ArrayLike, Column, Fit, MatrixLike
 from certus.verify import (
     attributes,
+    boltzmann,
     covariance_penalty,
+    cuts,
     encoders,
     expectation,
+    flows,
     gaussian_factors,
     glove,
+    graph_networks,
+    graphs,
     group_rates,
     kernel_machines,
     kmeans,
     language,
     linear,
     linear_networks,
+    memory,
     mixing,
     mixture,
     neighbors,
@@ -41,6 +47,7 @@ from certus.verify import (
     stating,
     texts,
     tokens,
+    tree,
     tuned_policies,
     tuning,
 )
@@ -54,11 +61,20 @@ from certus.verify.stating import Checked, Given
 #: Checkers that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 CHECKERS: tuple[Any, ...] = (
-    *(attributes, covariance_penalty, encoders, expectation, gaussian_factors, glove),
-    *(group_rates, kernel_machines, kmeans, language, linear, linear_networks),
+    *(attributes, covariance_penalty, encoders, expectation, flows, glove),
+    *(
+        gaussian_factors,
+        group_rates,
+        kernel_machines,
+        kmeans,
+        language,
+        linear,
+        linear_networks,
+    ),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
     *(mixing, ngrams, rewards, sampling, spectral, texts, tokens, tuning),
-    tuned_policies,
+    *(tuned_policies, cuts, graphs, graph_networks, memory, boltzmann),
+    tree,
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()

@@ -1,0 +1,431 @@
+"""Learn a table of mixed columns, and draw rows like it.
+
+Columns become levels in [0, 1] (``levels``), a generator learns rows of levels
+(``models``), and levels become cells again. Each row is put among the training rows by
+a coin of its own; the others are held out and used for one thing only, to say what the
+synthetic rows are worth (:func:`certus.generative.examine`).
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from sklearn.utils.validation import check_is_fitted
+
+from certus.base import (
+    Model,
+    UncertifiedError,
+    UncertifiedWarning,
+    check_choice,
+    check_number,
+    generator_of,
+)
+from certus.certificate import Certificate, Claim, Status, Strength
+from certus.config import get_config
+from certus.generative import Examination, examine
+from certus.generative.row_tables import plain_table
+from certus.synth.chow_liu import ChowLiuTree
+from certus.synth.conditions import box_of, boxes_of_gaps, keep_given
+from certus.synth.levels import Plan, decode, encode, place_of, plan_levels
+from certus.synth.models import MODELS, generator_from, state_of
+from certus.tables.frame import Table
+from certus.typing import Array, RandomState
+
+__all__ = ["TableSynthesizer"]
+
+#: Rows from which on half are held out; below, three tenths.
+_MANY = 2_000
+#: Batches that are drawn to meet conditions, at most.
+_BATCHES = 200
+
+
+class TableSynthesizer(Model):
+    """Rows like those of a table, with what they are worth.
+
+    Numbers, whole numbers, labels, booleans and dates may have gaps; zeros and caps
+    that many rows share stay exact, rare labels share what is learnt about them, and
+    identifiers become running numbers.
+
+    **Objective**: that of the generator: ``"tree"`` is the tree of dependences between
+    cells with the largest likelihood, ``"copula"`` correlates normal scores, ``"cart"``
+    draws each column from a leaf of a tree on those before it and repeats training
+    rows: a baseline that ``"auto"`` shows and never chooses. ``"auto"`` fits all and
+    keeps the one that a classifier tells least from held-out rows, among those that
+    are not flagged as copies.
+
+    **Certificate**: the claims of :func:`certus.generative.examine` about as many rows
+    as there are training rows, ``memorised`` first; for a tree also ``best_tree``.
+
+    Parameters
+    ----------
+    model : {"auto", "tree", "copula", "cart"}, default="auto"
+        Which generator.
+    target : str, optional
+        A column to predict, for the claim ``useful``.
+    holdout : float or None, default=None
+        Share of the rows that are held out. None means one half of 2,000 rows or more,
+        and three tenths of fewer; 0 holds out none, and nothing is claimed.
+    delta : float, default=0.05
+        Failure probability: the chance that the statement does not hold. Models that
+        are compared share it.
+    random_state : int, RandomState or None, default=None
+        Seed or generator of all random numbers.
+
+    Attributes
+    ----------
+    model_ : str
+        The generator that was kept.
+    examination_ : Examination or None
+        What its rows are worth; ``examined_`` holds the same as a dict.
+    comparison_ : list of dict
+        For each generator: its name, ``flagged``, ``told_apart_auc``, ``shapes``,
+        ``nearest_share``, ``copies``, ``synthetic_score`` and ``seconds``.
+    flagged_ : bool
+        Whether every generator was flagged as a copier.
+    columns_ : list of dict
+        What was learnt of each column.
+    state_ : dict
+        The arrays of the generator.
+    notes_ : list of str
+        What you should know about some columns.
+    n_rows_ : int
+        Training rows.
+    form_ : {"pandas", "polars", "array"}
+        What the table was.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from certus.synth import TableSynthesizer
+    >>> from certus.tables import load_example
+    >>> table, _ = load_example()
+    >>> model = TableSynthesizer("tree", random_state=0).fit(table)
+    >>> model.sample(3, given={"age": (40, 50)}).columns == table.columns
+    True
+    >>> model.examination_.copies
+    0
+    """
+
+    def __init__(
+        self,
+        model: str = "auto",
+        *,
+        target: str | None = None,
+        holdout: float | None = None,
+        delta: float = 0.05,
+        random_state: RandomState = None,
+    ) -> None:
+        self.model = model
+        self.target = target
+        self.holdout = holdout
+        self.delta = delta
+        self.random_state = random_state
+
+    def fit(self, table: Any, y: object = None) -> Self:
+        """Learn from a table.
+
+        Parameters
+        ----------
+        table : frame, array or path
+            At least ten rows.
+        y : object, default=None
+            Not used; accepted for compatibility with scikit-learn.
+        """
+        start = time.perf_counter()
+        check_choice("model", self.model, ("auto", *MODELS))
+        check_number("delta", self.delta, 0.0, 0.5, open_low=True)
+        check_number("holdout", self.holdout, 0.0, 0.9, none=True)
+        read = plain_table(table)
+        if read.height < 10:
+            raise ValueError(f"table must have at least 10 rows, got {read.height}.")
+        rng = generator_of(self.random_state)
+        share = self.holdout
+        if share is None:
+            share = 0.5 if read.height >= _MANY else 0.3
+        inside = rng.random(read.height) >= share  # a coin for each row
+        if share > 0 and not 2 <= inside.sum() <= read.height - 2:
+            raise ValueError(f"holdout={share!r} leaves too few rows on one side.")
+        names = list(MODELS) if self.model == "auto" else [self.model]
+        if self.model == "auto" and not share:
+            raise ValueError('model="auto" compares on held-out rows: set holdout > 0.')
+        self.form_ = _form_of(table)
+        self._choose(read, inside, names, 1 - share, rng)
+        self.n_rows_ = int(inside.sum())
+        self.certificate_ = self._signed(read, inside, time.perf_counter() - start)
+        return self
+
+    def _choose(
+        self,
+        read: Table,
+        inside: Array,
+        names: list[str],
+        coin: float,
+        rng: np.random.Generator,
+    ) -> None:
+        """Fit each generator, examine its rows, and keep the best."""
+        train = _rows(read, inside)
+        found = []
+        for name in names:
+            begin = time.perf_counter()
+            plans, state = _learn(train, name, rng)
+            made = _frame(plans, generator_from(name, state).sample(train.height, rng))
+            seconds = time.perf_counter() - begin
+            result = None
+            if coin < 1:
+                result = self._examine(read, inside, plans, made, coin, len(names), rng)
+            found.append((name, plans, state, result, seconds))
+        self.comparison_ = [_line(*(f[0], *f[3:])) for f in found if f[3] is not None]
+        choice = [f for f in found if not _is_baseline(f[0])] or found
+        best = min(choice, key=_rank)
+        self.model_, self.columns_, self.state_, result, _ = best
+        self.examined_ = None if result is None else result.to_dict()
+        self.flagged_ = all(f[3] is not None and f[3].flagged for f in choice)
+        self.notes_ = [
+            f'"{plan["name"]}" has one value per row and is numbered.'
+            for plan in self.columns_
+            if plan["kind"] == "identifier"
+        ]
+        if self.flagged_:
+            _complain(names)
+
+    @property
+    def examination_(self) -> Examination | None:
+        """What the rows are worth; None if no rows were held out."""
+        check_is_fitted(self)
+        if self.examined_ is None:
+            return None
+        return Examination.from_dict(self.examined_)
+
+    def _examine(
+        self,
+        read: Table,
+        inside: Array,
+        plans: list[Plan],
+        made: pl.DataFrame,
+        coin: float,
+        models: int,
+        rng: np.random.Generator,
+    ) -> Examination:
+        frame = pl.DataFrame([c.values.alias(c.name) for c in read.columns])
+        kept = [p["name"] for p in plans if p["kind"] != "identifier"]
+        if not kept:
+            raise ValueError("table must have a column that is not an identifier.")
+        target = self.target if self.target in (None, *kept) else str(self.target)
+        return examine(
+            frame.filter(inside).select(kept),
+            frame.filter(~inside).select(kept),
+            made.select(kept),
+            target=target,
+            coin=coin,
+            delta=self.delta / models,
+            random_state=rng,
+        )
+
+    def _signed(self, read: Table, inside: Array, seconds: float) -> Certificate:
+        claims: list[Claim] = []
+        if self.examination_ is not None:
+            claims += self.examination_.claims
+        if self.model_ == "tree":
+            claims += self._tree_claims(_rows(read, inside))
+        if not claims:
+            claims.append(_nothing_held_out())
+        marks = {"shape": [self.n_rows_, len(read.columns)], "dtype": "table"}
+        status = Status.TOL_NOT_REACHED if claims[0].met is False else Status.SOLVED
+        status = Status.UNDECIDED if claims[0].met is None else status
+        return Certificate.of(self, (claims, status, marks), fit_seconds=seconds)
+
+    def _tree_claims(self, train: Table) -> tuple[Claim, ...]:
+        """What the verifier says about the tree, on cells that are computed again."""
+        tree, rng = ChowLiuTree(smoothing=self.state_["smoothing"]), generator_of(0)
+        codes = np.column_stack(
+            [
+                place_of(plan["edges"], encode(plan, column, rng))
+                for plan, column in zip(self.columns_, train.columns)
+            ]
+        )
+        found: Certificate = tree.fit(codes).certificate_
+        return found.claims
+
+    def sample(
+        self,
+        n: int = 1,
+        *,
+        given: Mapping[str, Any] | None = None,
+        random_state: RandomState = None,
+    ) -> Any:
+        """Draw rows.
+
+        Parameters
+        ----------
+        n : int, default=1
+            Rows.
+        given : dict, optional
+            Conditions: a value, or (low, high) for numbers and dates. Trees and
+            copulas draw from the conditional law; others draw until enough rows fit.
+        random_state : int, RandomState or None, default=None
+            Seed or generator of all random numbers. None means that of the model.
+
+        Returns
+        -------
+        frame or array
+            Of the kind that the model was fitted to.
+        """
+        check_is_fitted(self)
+        check_number("n", n, 1, integer=True)
+        rng = generator_of(self.random_state if random_state is None else random_state)
+        model = generator_from(self.model_, self.state_)
+        low, high = box_of(self.columns_, given or {})
+        if not given:
+            U = model.sample(n, rng)
+        elif hasattr(model, "complete"):
+            U = model.complete(np.tile(low, (n, 1)), np.tile(high, (n, 1)), rng)
+        else:
+            U = _until(model, n, low, high, rng)
+        frame = keep_given(_frame(self.columns_, U), self.columns_, given or {})
+        return _native(frame, self.form_)
+
+    def impute(self, table: Any, *, random_state: RandomState = None) -> Any:
+        """Fill gaps by draws from the law of a row, given its other cells.
+
+        Parameters
+        ----------
+        table : frame, array or path
+            With the columns of the fit, in any order.
+        random_state : int, RandomState or None, default=None
+            Seed or generator of all random numbers. None means that of the model.
+
+        Returns
+        -------
+        frame or array
+            Of the kind that was passed; known cells stay as they are.
+        """
+        check_is_fitted(self)
+        model = generator_from(self.model_, self.state_)
+        if not hasattr(model, "complete"):
+            raise NotImplementedError(
+                f'model="{self.model_}" cannot fill gaps; use "tree" or "copula".'
+            )
+        rng = generator_of(self.random_state if random_state is None else random_state)
+        read = plain_table(table)
+        low, high, gaps, order = boxes_of_gaps(self.columns_, read)
+        drawn = _frame(self.columns_, model.complete(low, high, rng))
+        parts = []
+        for column in read.columns:
+            j = order[column.name]
+            new = drawn[column.name].cast(column.values.dtype, strict=False)
+            filled = pl.Series(column.name, column.values).zip_with(
+                pl.Series(~gaps[:, j]), new
+            )
+            parts.append(filled)
+        return _native(pl.DataFrame(parts), _form_of(table))
+
+
+def _nothing_held_out() -> Claim:
+    return Claim(
+        "memorised",
+        Strength.REFUSED,
+        detail="no rows were held out, so copying cannot be judged",
+        fix="set holdout=0.3, or examine the rows with held-out rows of your own",
+    )
+
+
+def _rows(read: Table, kept: Array) -> Table:
+    mask = pl.Series(kept)
+    columns = [c._replace(values=c.values.filter(mask)) for c in read.columns]
+    return Table(columns, read.named, int(kept.sum()))
+
+
+def _learn(
+    train: Table, name: str, rng: np.random.Generator
+) -> tuple[list[Plan], dict[str, Any]]:
+    model = MODELS[name]()
+    exact = bool(getattr(model, "exact", False))
+    plans = [plan_levels(column, exact=exact) for column in train.columns]
+    U = np.column_stack([encode(p, c, rng) for p, c in zip(plans, train.columns)])
+    return plans, state_of(model.fit(U, [plan["edges"] for plan in plans], rng))
+
+
+def _frame(plans: list[Plan], U: Array) -> pl.DataFrame:
+    return pl.DataFrame([decode(plan, U[:, j]) for j, plan in enumerate(plans)])
+
+
+def _complain(names: list[str]) -> None:
+    """Warn or raise, as the configuration says, if every generator copies."""
+    policy = get_config()["on_uncertified"]
+    text = (
+        f"{', '.join(names)}: all generators copy training rows. Use more rows, or do "
+        "not release these."
+    )
+    if policy == "raise":
+        raise UncertifiedError(text)
+    if policy == "warn":
+        warnings.warn(text, UncertifiedWarning, stacklevel=4)
+
+
+def _is_baseline(name: str) -> bool:
+    """Whether a generator is compared with the others, but never chosen."""
+    return bool(getattr(MODELS[name], "baseline", False))
+
+
+def _rank(found: tuple[Any, ...]) -> tuple[bool, float]:
+    """Copiers last; then by how well a classifier tells the rows apart."""
+    result = found[3]
+    if result is None:
+        return False, 0.0
+    if result.flagged:
+        return True, result.excess_low
+    auc = result.told_apart_auc
+    return False, 1 - result.shapes if auc is None else abs(auc - 0.5)
+
+
+def _line(name: str, result: Examination, seconds: float) -> dict[str, Any]:
+    return {
+        "model": name,
+        "flagged": result.flagged,
+        "told_apart_auc": result.told_apart_auc,
+        "shapes": result.shapes,
+        "nearest_share": result.nearest_share,
+        "p_value": result.p_value,
+        "copies": result.copies,
+        "synthetic_score": result.synthetic_score,
+        "real_score": result.real_score,
+        "seconds": seconds,
+    }
+
+
+def _until(
+    model: Any, n: int, low: Array, high: Array, rng: np.random.Generator
+) -> Array:
+    """Draw until n rows lie in the box."""
+    kept: list[Array] = []
+    for _ in range(_BATCHES):
+        U = model.sample(max(n, 500), rng)
+        kept.append(U[((low <= U) & (high >= U)).all(axis=1)])
+        if sum(map(len, kept)) >= n:
+            return np.concatenate(kept)[:n]
+    have = sum(map(len, kept))
+    raise ValueError(
+        f"only {have:,} of {n:,} rows met the conditions. Ask for fewer rows, relax a "
+        'condition, or use model="tree", which draws under conditions directly.'
+    )
+
+
+def _form_of(table: Any) -> str:
+    """What was passed: "pandas", "polars" or "array"."""
+    library = type(table).__module__.partition(".")[0]
+    if isinstance(table, np.ndarray | list):
+        return "array"
+    return "pandas" if library == "pandas" else "polars"
+
+
+def _native(frame: pl.DataFrame, form: str) -> Any:
+    if form == "pandas":
+        import pandas as pd
+
+        return pd.DataFrame({name: frame[name].to_list() for name in frame.columns})
+    return frame.to_numpy() if form == "array" else frame
