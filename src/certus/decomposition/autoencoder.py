@@ -26,7 +26,7 @@ from certus.diagnostics import Diagnosed
 from certus.diagnostics.linear_networks import gradient_claims
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
-#: Up to so many rows or columns the least loss is computed, to stop near it.
+#: Up to this many rows or columns the least loss is computed, to stop near it.
 EIGEN = 2_000
 #: Directions with less than this share of the largest are ignored.
 ABSENT = 1e-14

@@ -24,7 +24,7 @@ from certus.typing import Array
 ABSENT = 1e-10
 #: Steps between two records of the modes.
 TICK = 10
-#: Training diverges where the loss is so many times that of the best constant.
+#: Training diverges where the loss is this many times that of the best constant.
 FAR = 1e6
 
 

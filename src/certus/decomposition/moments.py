@@ -19,7 +19,7 @@ from certus.typing import Array, MatrixLike
 
 #: Cells of a block of rows, so that it stays in cache while it is multiplied.
 BLOCK = 1 << 17
-#: Up to so many columns the covariance is formed, however few the rows.
+#: Up to this many columns the covariance is formed, however few the rows.
 SMALL = 256
 
 

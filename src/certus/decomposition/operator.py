@@ -27,7 +27,8 @@ CELLS = 1 << 19
 GRAM_CELLS = 1 << 21
 #: Sums of blocks that are kept apart, whatever the number of threads.
 LANES = 4
-#: Up to so many columns a lane holds a matrix of its own; then BLAS has the threads.
+#: Up to this many columns a lane holds a matrix of its own; beyond, BLAS has the
+#: threads.
 NARROW = 1_500
 #: Squares of cells between these ends lose nothing, in float64 and in float32; others
 #: are scaled.

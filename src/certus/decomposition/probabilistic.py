@@ -24,7 +24,7 @@ from certus.decomposition.moments import RowMoments, moments
 from certus.evidence import FactorsWitness
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
-#: Up to so many rows or columns, EM knows where the maximum is and stops near it.
+#: Up to this many rows or columns, EM knows where the maximum is and stops near it.
 EIGEN = 2_000
 
 

@@ -37,7 +37,8 @@ from certus.decomposition.spectra import (
 )
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
-#: Up to so many singular values, or this many times those wanted, all are computed.
+#: All singular values are computed if there are at most this many, or at most this
+#: many times as many as are wanted.
 DIRECT_SIDE, DIRECT_SHARE = 1_000, 8
 NORMALIZERS = ("auto", "QR", "LU", "none")
 

@@ -42,7 +42,7 @@ class JudgedPairs(NamedTuple):
 
 
 class DocumentCodes(NamedTuple):
-    """Documents as positions among so many words, one after the other."""
+    """Documents as positions among this many words, one after the other."""
 
     ids: Array
     offsets: Array

@@ -154,7 +154,7 @@ def _losses(network: PerceptronProblem, z: Array) -> Array:
 
 
 def network_of(model: Any, X: Any, y: Array, s: Array) -> PerceptronProblem:
-    """At most 2,048 evenly spaced rows of positive weight, and alpha for so many."""
+    """At most 2,048 evenly spaced rows of positive weight, and their alpha."""
     if y.shape[1] != model.n_outputs_:
         raise ValueError(
             f"y has {y.shape[1]} columns, but the model predicts {model.n_outputs_}."

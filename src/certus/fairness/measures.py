@@ -186,7 +186,7 @@ def sufficiency(
     scores, positive, sample_weight, delta, tolerance
         As for :func:`independence`.
     bins : int or array of edges, default=10
-        Of scores: so many bins of equal width over [0, 1], or where bins begin and end.
+        Bins of the scores: their number, for equal widths over [0, 1], or their edges.
         They must not be chosen by the outcomes.
 
     Returns

@@ -42,7 +42,7 @@ class ContextUse(TableResult):
     contexts : int array of shape (m,)
         How many tokens the network saw.
     bits, low, high : arrays of shape (m,)
-        Bits per byte with so many, and its interval.
+        Bits per byte with this many, and their interval.
     gains, gains_low, gains_high : arrays of shape (m,)
         Bits per byte that the longest context saves against this one.
     n_places : int

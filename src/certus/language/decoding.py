@@ -82,7 +82,7 @@ class CompiledDecoder:
         return self.net.embedding.shape[0]
 
     def caches(self, sequences: int) -> tuple[Array, Array]:
-        """Empty keys and values of so many sequences."""
+        """Empty keys and values of this many sequences."""
         net = self.net
         layers, width = net.qkv.shape[:2]
         d = width // net.heads

@@ -44,7 +44,7 @@ def held_documents(
 
 
 def rows_of_a_step(model: Any, lengths: Any) -> int:
-    """The rows of a step: those asked for, or so many that have enough tokens."""
+    """The rows of a step: those asked for, or as many as have enough tokens."""
     if model.batch_size is not None:
         return int(model.batch_size)
     mean = max(1.0, float(np.mean(lengths)))

@@ -86,7 +86,7 @@ class EncoderShape(TypedDict, total=False):
 
     tokenizer : {"auto", "bytes", "bpe"}, int or tokeniser
         How a text becomes tokens. As in :class:`certus.language.LanguageModel`: one
-        token for each byte, or byte-pair encoding with so many tokens.
+        token for each byte, or byte-pair encoding with this many tokens.
     layers : int
         Number of layers.
     width : int

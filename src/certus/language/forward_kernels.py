@@ -65,7 +65,7 @@ class PackedNetwork(NamedTuple):
 
 
 def _adder(columns: int, rows: int) -> Any:
-    """A compiled y[r, j] += Σ_{i<n} x[r, i] w[i, j] for so many rows and columns.
+    """A compiled y[r, j] += Σ_{i<n} x[r, i] w[i, j] for these rows and columns.
 
     ``add(x, x_step, n, w, w_step, y, y_step)`` takes arrays that begin at their first
     number, and the distances between rows. Sums stay in registers, in the order of i;

@@ -57,10 +57,10 @@ class LanguageModel(TransformerText):
     ----------
     tokenizer : {"auto", "bytes", "bpe"}, int or tokeniser, default="auto"
         How a text becomes tokens. One token for each byte; byte-pair encoding with
-        4,096 or so many tokens; or a tokeniser of your own with the special token
-        ``"<|end|>"``. "auto" takes bytes for texts below 0.1 MB and byte-pair encoding
-        for longer ones, 1,024 tokens for 1 MB: the same time of training then covers
-        two to three times as much text.
+        4,096 or the given number of tokens; or a tokeniser of your own with the special
+        token ``"<|end|>"``. "auto" takes bytes for texts below 0.1 MB and byte-pair
+        encoding for longer ones, 1,024 tokens for 1 MB: the same time of training then
+        covers two to three times as much text.
     layers : int, default=None
         Number of layers. By default all sizes are chosen: 4 layers of width 128 for a
         megabyte of text and ten minutes.

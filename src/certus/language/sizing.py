@@ -2,7 +2,7 @@
 
 Training costs about 6·N·D multiplications for N weights and D tokens, and is spent best
 near D = 20·N (Hoffmann et al., 2022), so N = √(F/120) for F multiplications. A short
-text cannot fill so many: N stays below a few times its tokens.
+text cannot determine as many weights: N stays below a few times its tokens.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _end_of_space(data: Any, i: int, n: int, kinds: Any) -> int:
 
 @register_jitable
 def _end_of_kind(data: Any, i: int, n: int, kinds: Any, kind: int, most: int) -> int:
-    """Where the run of characters of a kind ends, at most so many."""
+    """Where the run of characters of a kind ends, at most ``most`` characters on."""
     at = i
     while at < n and most > 0:
         b = data[at]

@@ -87,7 +87,7 @@ class TokenStream:
 
 
 def language_step(model: Any, module: nn.Module, tokens: int) -> GradientStep:
-    """The step of a model's optimiser for batches of so many tokens."""
+    """The step of a model's optimiser for batches of this many tokens."""
     kind, decay = model.optimizer, float(model.weight_decay)
     if kind == "auto":
         kind = "muon" if tokens >= ENOUGH else "adam"
@@ -300,7 +300,7 @@ def held_out(
 
 
 def _passages(text: bytes, wanted: float) -> tuple[list[bytes], list[bytes]]:
-    """What is left of a text, and passages of so many bytes at equal distances."""
+    """What is left of a text, and passages of this many bytes at equal distances."""
     count = int(min(PASSAGES, max(1, wanted // PASSAGE)))
     distance, size = len(text) / count, wanted / count
     parts, held, at = [], [], 0

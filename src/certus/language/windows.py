@@ -17,7 +17,8 @@ import numpy as np
 
 from certus.typing import Array
 
-#: One in so many windows of training begins with the end-of-text token, as a text does.
+#: One window of training in this many begins with the end-of-text token, as a text
+#: does.
 BEGINNINGS = 16
 
 

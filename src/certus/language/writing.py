@@ -89,11 +89,11 @@ class Writer:
             Scores are divided by it. Below 1 the probable becomes more probable; 0
             always takes the most probable token.
         top_k : int, optional
-            Draw from so many of the most probable tokens only.
+            Draw from this many of the most probable tokens only.
         top_p : float, default=1.0
             Draw from the fewest most probable tokens whose probabilities sum to this.
         beam : int, optional
-            Search for the most probable text instead of drawing one, keeping so many
+            Search for the most probable text instead of drawing one, keeping this many
             candidates.
         draft : LanguageModel or NGramModel, optional
             A smaller model with the same tokens, which proposes. The text still has
@@ -153,7 +153,7 @@ class Writer:
         temperature : float, default=1.0
             Scores are divided by it; 0 always takes the most probable token.
         top_k : int, optional
-            Draw from so many of the most probable tokens only.
+            Draw from this many of the most probable tokens only.
         top_p : float, default=1.0
             Draw from the fewest most probable tokens whose probabilities sum to this.
         random_state : int, Generator or None, default=None

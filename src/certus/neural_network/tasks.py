@@ -82,7 +82,7 @@ class RunClock:
         self.start(0.0)
 
     def start(self, spent: float) -> None:
-        """Begin to measure, after so many seconds of an earlier part of the run."""
+        """Begin to measure, after this many seconds of an earlier part of the run."""
         self.began = time.perf_counter() - spent
 
     def share(self, step: int) -> float:

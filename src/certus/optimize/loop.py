@@ -128,7 +128,7 @@ class CurvaturePath:
 
 
 class RunLimits(NamedTuple):
-    """When a run ends: after so many steps, at a tolerance, or by a rule."""
+    """When a run ends: after a number of steps, at a tolerance, or by a rule."""
 
     max_iter: int
     tol: float

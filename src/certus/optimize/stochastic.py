@@ -129,7 +129,7 @@ def stochastic_gradient_descent(
     clip : float, optional
         Longest gradient followed; a clipped gradient is biased, and no theorem stated.
     every : int, optional
-        Evaluate and record f in full every so many steps; an epoch by default. A step
+        Evaluate and record f in full every this many steps; an epoch by default. A step
         between two records never looks at all rows.
     random_state : int, Generator or None
         Seed or generator of all random numbers.

@@ -24,7 +24,7 @@ class Moment(NamedTuple):
 
 
 class MaxTime(NamedTuple):
-    """Stop after so many seconds.
+    """Stop after this many seconds.
 
     Examples
     --------

@@ -34,7 +34,7 @@ from certus.typing import Array
 GROUPS = ((20_000_000, 16), (50_000, 4), (0, 1))
 #: Users that stay together when their order is shuffled.
 RUN = 16
-#: The run has diverged if the objective is so many times that of the start.
+#: The run has diverged if the objective is this many times that of the start.
 TOO_LARGE = 10.0
 
 #: Called after each round with (objective, relative gain); a status ends the run.

@@ -123,7 +123,7 @@ class Recommender(Model):
         user : id
             One of ``users_``.
         n : int, default=10
-            How many; fewer are returned if there are not so many.
+            How many; fewer are returned if there are fewer.
         exclude_seen : bool, default=True
             Leave out what the user rated in the data of ``fit``.
 
@@ -155,7 +155,7 @@ class Recommender(Model):
             Ratings, or counts, by item; ``{"tea": 5, "gin": 1}``. Each item is one of
             ``items_``, and none of them is returned.
         n : int, default=10
-            How many; fewer are returned if there are not so many.
+            How many; fewer are returned if there are fewer.
 
         Returns
         -------

@@ -43,7 +43,7 @@ def _character_width(char: str) -> float:
 
 
 def fit_text(text: str, room: float) -> str:
-    """Cut a text in its middle until it takes no more than so many pixels.
+    """Cut a text in its middle until it takes no more than this many pixels.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Scale(NamedTuple):
 
 
 def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers that cover an interval, at most so many.
+    """Round numbers that cover an interval, at most this many.
 
     Examples
     --------

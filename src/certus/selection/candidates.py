@@ -24,12 +24,12 @@ __all__ = ["CANDIDATES", "Candidate", "Choice", "Tuning", "list_candidates"]
 #: left out: their cost grows with the square of the rows.
 KERNEL_ROWS = 10_000
 NEIGHBOUR_CELLS = 10**7
-#: Models that fit one score or tree for each label are left out beyond so many labels,
-#: and the slower ones, such as those that fit every pair of labels, beyond fewer.
+#: Models that fit one score or tree for each label are left out beyond this many
+#: labels, and slower ones, such as those that fit every pair of labels, beyond fewer.
 MOST_LABELS = 50
 FEWER_LABELS = 20
-#: Networks see each row at most so often that these are all visits of rows, and are
-#: trained on larger batches from so many rows on.
+#: Most rows that a network sees during its training, repeated visits included; and the
+#: number of rows from which on it is trained on larger batches.
 NETWORK_VISITS = 200_000
 NETWORK_ROWS = 5_000
 #: Target of the fits among which parameters are chosen.
@@ -89,8 +89,8 @@ def list_candidates(
 ) -> list[Candidate]:
     """The candidates for a task; those too costly for its size have a reason.
 
-    Of n rows, d columns and, if it is one of labels, so many of them. The reference,
-    which is not ours, comes last.
+    The task has n rows, d columns and, if it predicts labels, this many of them. The
+    reference, which is not ours, comes last.
     """
     size = Size(n, d, 0 if task == "regression" else labels, seed)
     found = [row.made_for(size) for row in CANDIDATES]

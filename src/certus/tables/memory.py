@@ -79,7 +79,7 @@ def _of_text(path: Path, json: bool) -> int:
     with open_bytes(path) as file:
         head = file.read(_HEAD)
         if isinstance(file, gzip.GzipFile) and file.fileobj is not None:
-            # Position in the packed file after so many unpacked bytes.
+            # Position in the packed file after this many unpacked bytes.
             read = min(packed, max(1, file.fileobj.tell()))
             size = int(packed / read * len(head))
     if json:

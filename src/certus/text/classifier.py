@@ -74,7 +74,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         Loss of a row. The cross entropy over all classes, or over the path to a leaf of
         a tree, whose cost grows with the logarithm of the number of classes.
     word_ngrams : int, default=1
-        Up to so many successive words make a feature of their own.
+        Runs of up to this many successive words are features of their own.
     char_ngrams : (int, int), default=None
         Fewest and most characters in a piece of a word. Pieces are features too, so
         that words never seen before have some. None means no pieces.

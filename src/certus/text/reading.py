@@ -117,7 +117,7 @@ class Reader:
         return ids[: ends[-1]].copy(), ends[1:]
 
     def _make_room(self, size: int) -> None:
-        """For all words of a document of so many bytes."""
+        """For all words of a document of this many bytes."""
         while self.n_words + size > len(self.hashes):
             self.hashes = np.concatenate([self.hashes, np.empty_like(self.hashes)])
             self.starts = np.concatenate([self.starts, np.empty_like(self.starts)])

@@ -402,7 +402,7 @@ def _epsilon_claim(
     return Claim(
         *("epsilon_floor", Strength.STATISTICAL, floor, None, True),
         objective="the largest ε for which a generator with pure ε-differential "
-        "privacy is refuted by so many right guesses",
+        "privacy is refuted by this many right guesses",
         theorem="given the synthetic rows and the other coins, the odds of a coin are "
         "at most e^ε times the prior odds; so right guesses are stochastically fewer "
         "than those of independent guesses at these odds",
@@ -415,7 +415,7 @@ def _epsilon_claim(
 
 
 def epsilon_floor(right: int, k: int, coin: float, delta: float) -> float:
-    """The ε below which so many right of k + k guesses have probability ≤ δ."""
+    """The ε below which this many right guesses out of 2k have probability ≤ δ."""
 
     def tail(epsilon: float) -> float:
         inside = coin / (coin + (1 - coin) * math.exp(-epsilon))

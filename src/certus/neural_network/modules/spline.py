@@ -24,7 +24,7 @@ STEEP = 3.0
 
 
 class Spline:
-    """A spline of so many bins on [−1, 1].
+    """A spline of this many bins on [−1, 1].
 
     Parameters
     ----------
