@@ -54,7 +54,7 @@ class NormalizingFlow(TransformerMixin, ExplicitModel):
     numbers are those of its weights, computed again with a bound on rounding errors.
     ``sample_density`` (STATISTICAL): rows that are drawn follow the density that is
     stated. ``gain``: what the network adds to the mixture it started from; STATISTICAL
-    on new rows, in nats clipped to ±10.
+    on new rows, in nats clipped to ±5.
 
     Parameters
     ----------
