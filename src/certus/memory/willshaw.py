@@ -94,9 +94,11 @@ class WillshawMemory(MemoryModel):
         return Fitted(Evidence("memory"), X, y)
 
     def _targets(self, y: Any, n: int) -> Array:
-        found = np.asarray(as_array(y))
-        if found.dtype.kind not in "fiub":
-            raise ValueError("y must hold numbers: a one for each unit that is on.")
+        try:
+            found = np.asarray(as_array(y)).astype(np.float64)
+        except (TypeError, ValueError):
+            told = "Unknown label type: y must hold numbers, a one for each unit on."
+            raise ValueError(told) from None
         found = found.reshape(len(found), -1) if found.ndim else found
         if found.ndim != 2 or len(found) != n or not np.isfinite(found).all():
             raise ValueError(

@@ -1,5 +1,6 @@
 # Written by `make stubs` from the rows of the package; do not edit.
 from certus.neural_network.ensemble import BaggedNetworks as BaggedNetworks
+from certus.neural_network.bernoulli_rbm import BernoulliRBM as BernoulliRBM
 from certus.neural_network.semisupervised import ConsistentClassifier as ConsistentClassifier
 from certus.neural_network.images import ConvNetClassifier as ConvNetClassifier
 from certus.neural_network.distillation import Distilled as Distilled

@@ -42,8 +42,8 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     -----------
     ``exact_likelihood`` (PROVED): the mean of −log p over the rows, if the smaller
     layer has at most 20 units: all its states are added up. Above that
-    ``likelihood_bound`` (STATISTICAL) says how low it can be at most, and
-    ``likelihood_estimate`` (MEASURED) about what it is. No claim says that training
+    ``annealed_bound`` (STATISTICAL) says how low it can be at most, and
+    ``annealed_estimate`` (MEASURED) about what it is. No claim says that training
     has converged. Rows with other numbers than 0 and 1 have no likelihood.
 
     Parameters

@@ -10,10 +10,12 @@ from certus.verify.chains import decoding_claim, difference_claims, excess_claim
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
 from certus.verify.copies import contamination, copy_claim
+from certus.verify.graph_networks import node_accuracy_claim
 from certus.verify.judging import check, judge
 from certus.verify.policies import answer_logs
 from certus.verify.policies import claims_of_draws as policy_claims_of_draws
 from certus.verify.policies import listed_claims as policy_claims
+from certus.verify.privacy import privacy_claims
 from certus.verify.rewards import preference_claims
 from certus.verify.robustness import (
     Proof,
@@ -48,9 +50,11 @@ __all__ = [
     "judge",
     "lipschitz_constant",
     "no_sealed_rows",
+    "node_accuracy_claim",
     "policy_claims",
     "policy_claims_of_draws",
     "preference_claims",
+    "privacy_claims",
     "prove_robust",
     "refuted",
     "risk_claims",

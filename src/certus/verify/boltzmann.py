@@ -57,7 +57,7 @@ def _read(model: Fit) -> Statement:
 READERS: dict[str, stating.Reader] = {"BernoulliRBM": _read}
 
 
-class Machine(NamedTuple):
+class BoltzmannMachine(NamedTuple):
     """Weights (hidden × visible) and the constants of both layers."""
 
     W: Array
@@ -84,7 +84,7 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     parts = [data.fitted(model, "components_", shape)]
     parts.append(data.fitted(model, "intercept_hidden_", shape[:1]))
     parts.append(data.fitted(model, "intercept_visible_", shape[1:]))
-    machine = Machine(*(part.astype(np.float64) for part in parts))
+    machine = BoltzmannMachine(*(part.astype(np.float64) for part in parts))
     name, fix = "exact_likelihood", "lower learning_rate"
     if not all(np.isfinite(part).all() for part in machine):
         reason = "the weights hold NaN or infinite values"
@@ -98,7 +98,7 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     return claims, Status.SOLVED, marks
 
 
-def _claims(machine: Machine, X: Matrix, level: str) -> list[Claim]:
+def _claims(machine: BoltzmannMachine, X: Matrix, level: str) -> list[Claim]:
     small, large = sorted(machine.W.shape)
     energy = _mean_energy(machine, X)
     beside = f"independent columns: {_independent(X):.4g}"
@@ -118,7 +118,7 @@ def _claims(machine: Machine, X: Matrix, level: str) -> list[Claim]:
     return _annealed_claims(machine, X, energy, level, beside)
 
 
-def _mean_energy(machine: Machine, X: Matrix) -> Number:
+def _mean_energy(machine: BoltzmannMachine, X: Matrix) -> Number:
     """The mean of F over the rows."""
     n, total, worst = X.shape[0], 0.0, 0.0
     step = max(1, CELLS // max(machine.W.shape))
@@ -139,7 +139,7 @@ def _independent(X: Matrix) -> float:
 # -- the sum over all states ----------------------------------------------------------
 
 
-def log_partition(machine: Machine) -> Number:
+def log_partition(machine: BoltzmannMachine) -> Number:
     """Log Z by all states of the smaller layer, with its rounding."""
     W, own, other = machine.W, machine.c, machine.b
     if W.shape[0] > W.shape[1]:
@@ -179,7 +179,7 @@ def _states(m: int) -> Array:
 # -- annealed importance sampling -----------------------------------------------------
 
 
-def annealed(machine: Machine, means: Array, level: str) -> tuple[float, int]:
+def annealed(machine: BoltzmannMachine, means: Array, level: str) -> tuple[float, int]:
     """Log Ẑ with E Ẑ = Z, from chains that go from independent units to the machine.
 
     log p*_t(v) = ((1 − t)a + t·b)·v + Σ_j softplus(t(c_j + W_j·v)); p*_0 is a product
@@ -212,7 +212,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _annealed_claims(
-    machine: Machine, X: Matrix, energy: Number, level: str, beside: str
+    machine: BoltzmannMachine, X: Matrix, energy: Number, level: str, beside: str
 ) -> list[Claim]:
     n = X.shape[0]
     means = (np.asarray(X.sum(axis=0), dtype=np.float64).ravel() + 1) / (n + 2)
@@ -224,7 +224,7 @@ def _annealed_claims(
     fix = "certify(level='full') adds up all states" if small <= MOST else ""
     return [
         Claim(
-            *("likelihood_bound", Strength.STATISTICAL, least, None, None, _PER_ROW),
+            *("annealed_bound", Strength.STATISTICAL, least, None, None, _PER_ROW),
             theorem="annealed importance sampling has E Ẑ = Z, so by Markov's "
             "inequality Ẑ < Z/δ with probability 1 − δ",
             assumptions=("over the random numbers of the chains",),
@@ -234,7 +234,7 @@ def _annealed_claims(
             fix=fix,
         ),
         bd.measured(
-            *("likelihood_estimate", value),
+            *("annealed_estimate", value),
             f"−log p is about {value:.4g} nats on average ({beside}); it is more if "
             "the chains missed a part of the states",
             objective=_PER_ROW,

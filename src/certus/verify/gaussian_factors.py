@@ -241,23 +241,28 @@ def _gain_claim(gain: Number, stated: Statement, missed: str = "") -> Claim:
     )
 
 
-def _gap_claim(here: Setting, now: Number, n: int, stated: Statement) -> Claim:
-    """How far the log-likelihood of all rows is below the largest possible one.
+def best_isotropic(S: Spread, k: int) -> Number:
+    """The largest −½(log det Σ + tr Σ⁻¹S) with Σ = WWᵀ + σ²I, W of k columns.
 
     Eigenvalues off by ε each change it by at most 2kε/σ² and, through the trace, by
     γ·tr S/σ².
     """
-    S, k = here.centred, here.point.W.shape[1]
     d, trace = len(S.diagonal), float(S.diagonal.sum())
     values, off = S.bounds()
     top = np.maximum(values[:k], 0.0)
     noise = (trace - top.sum()) / (d - k) if k < d else values[d - 1]
     noise = max(float(noise), FLOOR * (trace / d or 1.0))
     logs = np.append(np.log(np.maximum(top, noise)), (d - len(top)) * math.log(noise))
-    best = float(-0.5 * (logs.sum() + d))
     more = ((2 * k + 1) * off + S.share * trace) / noise
     more += gamma(d + 8) * (np.abs(logs).sum() + d * (1 + abs(math.log(noise))))
-    gap = Number(max(n * (best - now.value), 0.0), n * (now.rounding + float(more)))
+    return Number(float(-0.5 * (logs.sum() + d)), float(more))
+
+
+def _gap_claim(here: Setting, now: Number, n: int, stated: Statement) -> Claim:
+    """How far the log-likelihood of all rows is below the largest possible one."""
+    best = best_isotropic(here.centred, here.point.W.shape[1])
+    lost = n * (now.rounding + best.rounding)
+    gap = Number(max(n * (best.value - now.value), 0.0), lost)
     return proved(
         *("likelihood_gap", gap, stated.tol),
         f"the log-likelihood is {gap.value:.1e} below its maximum",

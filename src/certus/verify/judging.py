@@ -19,6 +19,7 @@ from certus.verify import (
     boltzmann,
     covariance_penalty,
     cuts,
+    elbo,
     encoders,
     expectation,
     flows,
@@ -61,7 +62,7 @@ from certus.verify.stating import Checked, Given
 #: Checkers that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 CHECKERS: tuple[Any, ...] = (
-    *(attributes, covariance_penalty, encoders, expectation, flows, glove),
+    *(attributes, covariance_penalty, elbo, encoders, expectation, flows, glove),
     *(
         gaussian_factors,
         group_rates,

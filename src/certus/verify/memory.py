@@ -121,7 +121,7 @@ def _ones(X: Array, binarize: float | None, name: str = "X") -> Array:
 # -- Hopfield networks ----------------------------------------------------------------
 
 
-class Network(NamedTuple):
+class RecallNetwork(NamedTuple):
     """Weights and constants, the sum of sizes by unit, and the rounding of fields."""
 
     W: Array
@@ -139,14 +139,14 @@ class Network(NamedTuple):
         return np.asarray(x @ self.W.T + self.b)
 
 
-def _network(model: Fit, n: int) -> Network:
+def _network(model: Fit, n: int) -> RecallNetwork:
     W = data.fitted(model, "weights_", (n, n), finite=True).astype(np.float64)
     b = data.fitted(model, "intercept_", (n,), finite=True).astype(np.float64)
     sizes = np.abs(W).sum(axis=1) + np.abs(b)
     whole = bool((np.rint(W) == W).all() and (np.rint(b) == b).all())
     exact = whole and float(sizes.max(initial=0.0)) < 2.0**53
     off = np.zeros(n) if exact else gamma(n + 4) * sizes
-    return Network(W, b, sizes, off)
+    return RecallNetwork(W, b, sizes, off)
 
 
 def _hopfield_claims(
@@ -176,7 +176,7 @@ def _note(X: Array, binarize: float | None) -> tuple[str, ...]:
     return (f"entries above {binarize:g} count as 1, others as −1",)
 
 
-def _margins(net: Network, x: Array) -> tuple[Array, Array]:
+def _margins(net: RecallNetwork, x: Array) -> tuple[Array, Array]:
     """Lower bounds of x_i·h_i beyond a tie, and their computed values."""
     exact = x * net.fields(x)
     return exact - 2 * net.off - net.ties * (1 + 8 * U), exact
@@ -206,7 +206,7 @@ def _fixed_claim(
     )
 
 
-def _radius_claim(net: Network, low: Array, radii: Array, n: int) -> Claim:
+def _radius_claim(net: RecallNetwork, low: Array, radii: Array, n: int) -> Claim:
     """The stated radii against those that the margins allow."""
     reach = np.cumsum(-np.sort(-2 * np.abs(net.W), axis=1), axis=1)
     reach = reach * (1 + gamma(n + 2))
@@ -233,7 +233,7 @@ def _radius_claim(net: Network, low: Array, radii: Array, n: int) -> Claim:
     )
 
 
-def _rule_claim(net: Network, stated: Statement, x: Array) -> Claim:
+def _rule_claim(net: RecallNetwork, stated: Statement, x: Array) -> Claim:
     """Whether the weights are those of the rule."""
     s = len(x)
     if stated.rule == "hebb":
@@ -267,7 +267,7 @@ def _rule_claim(net: Network, stated: Statement, x: Array) -> Claim:
 
 
 def _replay_claims(
-    model: Fit, net: Network, stated: Statement, X: Array, x: Array, level: str
+    model: Fit, net: RecallNetwork, stated: Statement, X: Array, x: Array, level: str
 ) -> list[Claim]:
     """Recall from damaged patterns, by plain steps; energy and end of each run."""
     n = x.shape[1]
@@ -310,7 +310,7 @@ def predicted(model: Fit, X: Array) -> Array:
         return np.asarray(model.predict(X))
 
 
-def _in_turn(net: Network, states: Array, sure: Array) -> Number:
+def _in_turn(net: RecallNetwork, states: Array, sure: Array) -> Number:
     """One sweep, unit by unit, in place; the largest rise of the energy."""
     worst, room = 0.0, 0.0
     fields = net.fields(states)
@@ -331,7 +331,7 @@ def _in_turn(net: Network, states: Array, sure: Array) -> Number:
     return Number(worst, room)
 
 
-def _at_once(net: Network, states: Array, sure: Array) -> Number:
+def _at_once(net: RecallNetwork, states: Array, sure: Array) -> Number:
     """One synchronous step, in place; nothing is known of the energy."""
     h = net.fields(states)
     slack = 8 * net.off + net.ties * 1e-3
@@ -341,7 +341,7 @@ def _at_once(net: Network, states: Array, sure: Array) -> Number:
     return Number(0.0)
 
 
-def _energy_claim(net: Network, rise: Number, turns: bool, runs: int) -> Claim:
+def _energy_claim(net: RecallNetwork, rise: Number, turns: bool, runs: int) -> Claim:
     if not turns:
         reason = "units that are updated all at once may raise the energy, and "
         reason += "alternate between two states forever"
