@@ -210,10 +210,9 @@ def state_of(model: Any) -> dict[str, Any]:
 
 def generator_from(name: str, state: dict[str, Any]) -> Any:
     """The generator whose fields these are."""
-    state = dict(state)
     if "parents" in state:
-        law = TreeLaw(*(state.pop(field) for field in TreeLaw._fields))
-        return TreeModel(law=law, **state)
+        law = TreeLaw(*(state[field] for field in TreeLaw._fields))
+        return TreeModel(state["smoothing"], law, state["cells"])
     return MODELS[name](**state)
 
 

@@ -9,7 +9,6 @@ synthetic rows are worth (:func:`certus.generative.examine`).
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -19,29 +18,40 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import (
     Model,
-    UncertifiedError,
-    UncertifiedWarning,
     check_choice,
     check_number,
     generator_of,
 )
-from certus.certificate import Certificate, Claim, Status, Strength
-from certus.config import get_config
+from certus.certificate import Certificate, Claim, Status
 from certus.generative import Examination, examine
 from certus.generative.row_tables import plain_table
 from certus.synth.chow_liu import ChowLiuTree
 from certus.synth.conditions import box_of, boxes_of_gaps, keep_given
-from certus.synth.levels import Plan, decode, encode, place_of, plan_levels
-from certus.synth.models import MODELS, generator_from, state_of
+from certus.synth.levels import Plan, encode, place_of
+from certus.synth.models import MODELS, generator_from
+from certus.synth.private import private_tree
+from certus.synth.steps import (
+    comparison_row,
+    complain_of_copies,
+    draw_until,
+    form_of,
+    frame_of,
+    is_baseline,
+    learn_levels,
+    native,
+    nothing_held_out,
+    rank,
+    rows_of,
+)
+from certus.tables.errors import TableError, did_you_mean
 from certus.tables.frame import Table
 from certus.typing import Array, RandomState
+from certus.verify import privacy_claims
 
 __all__ = ["TableSynthesizer"]
 
 #: Rows from which on half are held out; below, three tenths.
 _MANY = 2_000
-#: Batches that are drawn to meet conditions, at most.
-_BATCHES = 200
 
 
 class TableSynthesizer(Model):
@@ -59,7 +69,8 @@ class TableSynthesizer(Model):
     are not flagged as copies.
 
     **Certificate**: the claims of :func:`certus.generative.examine` about as many rows
-    as there are training rows, ``memorised`` first; for a tree also ``best_tree``.
+    as there are training rows, ``memorised`` first; for a tree also ``best_tree``. With
+    ``epsilon`` instead ``privacy_budget`` and ``released`` (proved).
 
     Parameters
     ----------
@@ -70,6 +81,14 @@ class TableSynthesizer(Model):
     holdout : float or None, default=None
         Share of the rows that are held out. None means one half of 2,000 rows or more,
         and three tenths of fewer; 0 holds out none, and nothing is claimed.
+    epsilon : float or None, default=None
+        Budget of differential privacy. With one, the tree is learnt from all rows
+        through noisy counts, nothing else that was computed from them is kept, and
+        ``random_state`` must be None: whoever knows the seed can subtract the noise.
+    domains : dict, optional
+        For ``epsilon``: (low, high) of a number, days since 1970 for a date, and a list
+        of labels. What is not given is found and paid from the budget, labels with a δ
+        of 1e-6. It must not have been read off the data.
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold. Models that
         are compared share it.
@@ -93,8 +112,10 @@ class TableSynthesizer(Model):
         The arrays of the generator.
     notes_ : list of str
         What you should know about some columns.
-    n_rows_ : int
-        Training rows.
+    n_rows_ : int or None
+        Training rows; None with ``epsilon``.
+    spent_ : list of dict
+        With ``epsilon``: each step that read the rows, and what it cost.
     form_ : {"pandas", "polars", "array"}
         What the table was.
 
@@ -117,12 +138,16 @@ class TableSynthesizer(Model):
         *,
         target: str | None = None,
         holdout: float | None = None,
+        epsilon: float | None = None,
+        domains: Mapping[str, Any] | None = None,
         delta: float = 0.05,
         random_state: RandomState = None,
     ) -> None:
         self.model = model
         self.target = target
         self.holdout = holdout
+        self.epsilon = epsilon
+        self.domains = domains
         self.delta = delta
         self.random_state = random_state
 
@@ -140,7 +165,10 @@ class TableSynthesizer(Model):
         check_choice("model", self.model, ("auto", *MODELS))
         check_number("delta", self.delta, 0.0, 0.5, open_low=True)
         check_number("holdout", self.holdout, 0.0, 0.9, none=True)
+        check_number("epsilon", self.epsilon, 0.0, open_low=True, none=True)
         read = plain_table(table)
+        if self.epsilon is not None:
+            return self._fit_private(read, table)
         if read.height < 10:
             raise ValueError(f"table must have at least 10 rows, got {read.height}.")
         rng = generator_of(self.random_state)
@@ -153,10 +181,41 @@ class TableSynthesizer(Model):
         names = list(MODELS) if self.model == "auto" else [self.model]
         if self.model == "auto" and not share:
             raise ValueError('model="auto" compares on held-out rows: set holdout > 0.')
-        self.form_ = _form_of(table)
+        self.form_ = form_of(table)
         self._choose(read, inside, names, 1 - share, rng)
         self.n_rows_ = int(inside.sum())
         self.certificate_ = self._signed(read, inside, time.perf_counter() - start)
+        return self
+
+    def _fit_private(self, read: Table, table: Any) -> Self:
+        """Learn a tree from noisy counts, and keep nothing else of the rows."""
+        if self.random_state is not None:
+            raise ValueError(
+                "random_state must be None with epsilon: whoever knows the seed can "
+                "subtract the noise."
+            )
+        if self.model not in ("auto", "tree"):
+            raise ValueError(f'epsilon needs model="tree", got {self.model!r}.')
+        names = [column.name for column in read.columns]
+        for name in self.domains or {}:
+            if name not in names:
+                hint = did_you_mean(str(name), names)
+                raise TableError(
+                    f'domains names "{name}", which is not a column.{hint}'
+                )
+        found = private_tree(
+            read, float(self.epsilon or 0), self.domains or {}, np.random.default_rng()
+        )
+        self.columns_, self.state_, self.spent_ = found
+        self.model_, self.form_, self.flagged_ = "tree", form_of(table), False
+        self.comparison_, self.examined_, self.notes_ = [], None, []
+        self.n_rows_ = None
+        claims = privacy_claims(
+            float(self.epsilon or 0), self.spent_, self.columns_, self.state_
+        )
+        status = Status.SOLVED if all(c.met for c in claims) else Status.TOL_NOT_REACHED
+        marks = {"shape": [0, len(names)], "dtype": "table"}
+        self.certificate_ = Certificate.of(self, (list(claims), status, marks))
         return self
 
     def _choose(
@@ -168,20 +227,24 @@ class TableSynthesizer(Model):
         rng: np.random.Generator,
     ) -> None:
         """Fit each generator, examine its rows, and keep the best."""
-        train = _rows(read, inside)
+        train = rows_of(read, inside)
         found = []
         for name in names:
             begin = time.perf_counter()
-            plans, state = _learn(train, name, rng)
-            made = _frame(plans, generator_from(name, state).sample(train.height, rng))
+            plans, state = learn_levels(train, name, rng)
+            made = frame_of(
+                plans, generator_from(name, state).sample(train.height, rng)
+            )
             seconds = time.perf_counter() - begin
             result = None
             if coin < 1:
                 result = self._examine(read, inside, plans, made, coin, len(names), rng)
             found.append((name, plans, state, result, seconds))
-        self.comparison_ = [_line(*(f[0], *f[3:])) for f in found if f[3] is not None]
-        choice = [f for f in found if not _is_baseline(f[0])] or found
-        best = min(choice, key=_rank)
+        self.comparison_ = [
+            comparison_row(*(f[0], *f[3:])) for f in found if f[3] is not None
+        ]
+        choice = [f for f in found if not is_baseline(f[0])] or found
+        best = min(choice, key=rank)
         self.model_, self.columns_, self.state_, result, _ = best
         self.examined_ = None if result is None else result.to_dict()
         self.flagged_ = all(f[3] is not None and f[3].flagged for f in choice)
@@ -191,7 +254,7 @@ class TableSynthesizer(Model):
             if plan["kind"] == "identifier"
         ]
         if self.flagged_:
-            _complain(names)
+            complain_of_copies(names)
 
     @property
     def examination_(self) -> Examination | None:
@@ -231,9 +294,9 @@ class TableSynthesizer(Model):
         if self.examination_ is not None:
             claims += self.examination_.claims
         if self.model_ == "tree":
-            claims += self._tree_claims(_rows(read, inside))
+            claims += self._tree_claims(rows_of(read, inside))
         if not claims:
-            claims.append(_nothing_held_out())
+            claims.append(nothing_held_out())
         marks = {"shape": [self.n_rows_, len(read.columns)], "dtype": "table"}
         status = Status.TOL_NOT_REACHED if claims[0].met is False else Status.SOLVED
         status = Status.UNDECIDED if claims[0].met is None else status
@@ -285,9 +348,9 @@ class TableSynthesizer(Model):
         elif hasattr(model, "complete"):
             U = model.complete(np.tile(low, (n, 1)), np.tile(high, (n, 1)), rng)
         else:
-            U = _until(model, n, low, high, rng)
-        frame = keep_given(_frame(self.columns_, U), self.columns_, given or {})
-        return _native(frame, self.form_)
+            U = draw_until(model, n, low, high, rng)
+        frame = keep_given(frame_of(self.columns_, U), self.columns_, given or {})
+        return native(frame, self.form_)
 
     def impute(self, table: Any, *, random_state: RandomState = None) -> Any:
         """Fill gaps by draws from the law of a row, given its other cells.
@@ -313,7 +376,7 @@ class TableSynthesizer(Model):
         rng = generator_of(self.random_state if random_state is None else random_state)
         read = plain_table(table)
         low, high, gaps, order = boxes_of_gaps(self.columns_, read)
-        drawn = _frame(self.columns_, model.complete(low, high, rng))
+        drawn = frame_of(self.columns_, model.complete(low, high, rng))
         parts = []
         for column in read.columns:
             j = order[column.name]
@@ -322,110 +385,4 @@ class TableSynthesizer(Model):
                 pl.Series(~gaps[:, j]), new
             )
             parts.append(filled)
-        return _native(pl.DataFrame(parts), _form_of(table))
-
-
-def _nothing_held_out() -> Claim:
-    return Claim(
-        "memorised",
-        Strength.REFUSED,
-        detail="no rows were held out, so copying cannot be judged",
-        fix="set holdout=0.3, or examine the rows with held-out rows of your own",
-    )
-
-
-def _rows(read: Table, kept: Array) -> Table:
-    mask = pl.Series(kept)
-    columns = [c._replace(values=c.values.filter(mask)) for c in read.columns]
-    return Table(columns, read.named, int(kept.sum()))
-
-
-def _learn(
-    train: Table, name: str, rng: np.random.Generator
-) -> tuple[list[Plan], dict[str, Any]]:
-    model = MODELS[name]()
-    exact = bool(getattr(model, "exact", False))
-    plans = [plan_levels(column, exact=exact) for column in train.columns]
-    U = np.column_stack([encode(p, c, rng) for p, c in zip(plans, train.columns)])
-    return plans, state_of(model.fit(U, [plan["edges"] for plan in plans], rng))
-
-
-def _frame(plans: list[Plan], U: Array) -> pl.DataFrame:
-    return pl.DataFrame([decode(plan, U[:, j]) for j, plan in enumerate(plans)])
-
-
-def _complain(names: list[str]) -> None:
-    """Warn or raise, as the configuration says, if every generator copies."""
-    policy = get_config()["on_uncertified"]
-    text = (
-        f"{', '.join(names)}: all generators copy training rows. Use more rows, or do "
-        "not release these."
-    )
-    if policy == "raise":
-        raise UncertifiedError(text)
-    if policy == "warn":
-        warnings.warn(text, UncertifiedWarning, stacklevel=4)
-
-
-def _is_baseline(name: str) -> bool:
-    """Whether a generator is compared with the others, but never chosen."""
-    return bool(getattr(MODELS[name], "baseline", False))
-
-
-def _rank(found: tuple[Any, ...]) -> tuple[bool, float]:
-    """Copiers last; then by how well a classifier tells the rows apart."""
-    result = found[3]
-    if result is None:
-        return False, 0.0
-    if result.flagged:
-        return True, result.excess_low
-    auc = result.told_apart_auc
-    return False, 1 - result.shapes if auc is None else abs(auc - 0.5)
-
-
-def _line(name: str, result: Examination, seconds: float) -> dict[str, Any]:
-    return {
-        "model": name,
-        "flagged": result.flagged,
-        "told_apart_auc": result.told_apart_auc,
-        "shapes": result.shapes,
-        "nearest_share": result.nearest_share,
-        "p_value": result.p_value,
-        "copies": result.copies,
-        "synthetic_score": result.synthetic_score,
-        "real_score": result.real_score,
-        "seconds": seconds,
-    }
-
-
-def _until(
-    model: Any, n: int, low: Array, high: Array, rng: np.random.Generator
-) -> Array:
-    """Draw until n rows lie in the box."""
-    kept: list[Array] = []
-    for _ in range(_BATCHES):
-        U = model.sample(max(n, 500), rng)
-        kept.append(U[((low <= U) & (high >= U)).all(axis=1)])
-        if sum(map(len, kept)) >= n:
-            return np.concatenate(kept)[:n]
-    have = sum(map(len, kept))
-    raise ValueError(
-        f"only {have:,} of {n:,} rows met the conditions. Ask for fewer rows, relax a "
-        'condition, or use model="tree", which draws under conditions directly.'
-    )
-
-
-def _form_of(table: Any) -> str:
-    """What was passed: "pandas", "polars" or "array"."""
-    library = type(table).__module__.partition(".")[0]
-    if isinstance(table, np.ndarray | list):
-        return "array"
-    return "pandas" if library == "pandas" else "polars"
-
-
-def _native(frame: pl.DataFrame, form: str) -> Any:
-    if form == "pandas":
-        import pandas as pd
-
-        return pd.DataFrame({name: frame[name].to_list() for name in frame.columns})
-    return frame.to_numpy() if form == "array" else frame
+        return native(pl.DataFrame(parts), form_of(table))
