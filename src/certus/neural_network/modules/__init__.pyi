@@ -8,7 +8,9 @@ from certus.neural_network.modules.densenet import DenseBlock as DenseBlock
 from certus.neural_network.modules.densenet import DenseNet as DenseNet
 from certus.neural_network.modules.cells import ElmanCell as ElmanCell
 from certus.neural_network.modules.seq2seq import EncoderDecoder as EncoderDecoder
+from certus.neural_network.modules.flow import Flow as Flow
 from certus.neural_network.modules.cells import GRUCell as GRUCell
+from certus.neural_network.modules.graph_network import GraphNetwork as GraphNetwork
 from certus.neural_network.modules.activations import Heaviside as Heaviside
 from certus.neural_network.modules.cells import LSTMCell as LSTMCell
 from certus.neural_network.modules.cnn import LeNet as LeNet
@@ -22,6 +24,7 @@ from certus.neural_network.modules.resnet import ResNet as ResNet
 from certus.neural_network.modules.resnet import ResidualBlock as ResidualBlock
 from certus.neural_network.modules.text_cnn import TextCNN as TextCNN
 from certus.neural_network.modules.transformer import Transformer as Transformer
+from certus.neural_network.modules.variational import Variational as Variational
 from certus.neural_network.modules.vision import VisionTransformer as VisionTransformer
 from certus.neural_network.modules.noise import WeightNoise as WeightNoise
 from certus.neural_network.modules.activations import activation as activation

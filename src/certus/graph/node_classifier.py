@@ -1,0 +1,299 @@
+"""Classification of nodes by a network that mixes neighbours.
+
+    minimise over θ:  Σ_{i labelled} sᵢ ℓ(yᵢ, f(A, X; θ)ᵢ) / Σ s
+
+ℓ is the cross-entropy and f the network
+:class:`certus.neural_network.modules.GraphNetwork`. Labels of a few nodes are enough
+where neighbours tend to be alike: every node within as many edges of a label as there
+are layers helps to fit the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn, Unpack
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.certificate import Claim
+from certus.edges import class_places, read_labels
+from certus.graph.joining import nodes_to_predict, read_nodes
+from certus.graph.node_data import NodeInputs, NodeRows
+from certus.neural_network.batches import NetworkInputs
+from certus.neural_network.modules.graph_network import LAYERS, GraphNetwork
+from certus.neural_network.objective import Targets
+from certus.neural_network.parameters import (
+    ClassifierOptions,
+    LabelOptions,
+    TrainingOptions,
+    trained_with,
+)
+from certus.neural_network.row_targets import ClassTargets
+from certus.neural_network.run import TrainingRun
+from certus.neural_network.wrapping import dtype_of
+from certus.typing import Array, ArrayLike
+
+
+@trained_with(
+    TrainingOptions,
+    LabelOptions,
+    learning_rate=0.01,
+    weight_decay=5e-4,
+    batch_size=None,
+    max_iter=200,
+)
+class NodeClassifier(ClassTargets):
+    """Classifies nodes by their features and those of the nodes around them.
+
+    Objective
+    ---------
+    Σ sᵢ ℓ(yᵢ, f(A, X; θ)ᵢ) / Σ s over nodes with a label, ℓ the cross-entropy.
+
+    Certificate
+    -----------
+    ``training_loss``, ``gradient_norm`` and ``gradient_ratio`` (MEASURED), as for other
+    networks. ``equivariance`` (PROVED): the probabilities are those of the stated
+    formula, so that numbering the nodes in another way changes nothing else. ``reach``
+    (PROVED): how far away nodes can change a prediction. ``spectrum`` (PROVED, for
+    "gcn"): mixing never enlarges a signal. How often new labels agree is said by
+    :func:`certus.graph.node_accuracy`; nothing is said about nodes that are not in the
+    graph.
+
+    Parameters
+    ----------
+    layer : {"gcn", "sage", "gat"}, default="gcn"
+        How a layer mixes the vectors of neighbours. By Q = D̃^{-1/2}(A + I)D̃^{-1/2}; by
+        their mean beside the node's own vector; or by attention.
+    hidden_layer_sizes : sequence of int, default=(64,)
+        Number of units in each hidden layer. With L of them a prediction reads nodes
+        L + 1 edges away.
+    heads : int, default=4
+        Number of heads of attention. Only "gat" has them.
+    dropout : float, default=0.5
+        Share of units that each training step leaves out at random.
+    n_neighbors : int, default=7
+        Number of neighbours. They make the graph where none is passed.
+    {shared}
+
+    Attributes
+    ----------
+    module_ : certus.neural_network.modules.GraphNetwork
+        The trained network, in evaluation mode.
+    graph_ : csr_array of shape (n_nodes, n_nodes)
+        Adjacency of the fit.
+    X_ : array, sparse matrix or None
+        Features of the nodes; None where each has one of its own.
+    classes_ : ndarray
+        Classes, without −1.
+    label_distributions_ : ndarray of shape (n_nodes, n_classes)
+        Probabilities of the classes of each node.
+    transduction_ : ndarray of shape (n_nodes,)
+        The most probable class of each node.
+    {fitted}
+
+    Examples
+    --------
+    >>> from certus.graph import NodeClassifier, stochastic_block_model
+    >>> A, groups = stochastic_block_model(
+    ...     [40, 40], [[0.3, 0.02], [0.02, 0.3]], random_state=0
+    ... )
+    >>> model = NodeClassifier(max_iter=50, random_state=0)
+    >>> model = model.fit(None, {{0: "left", 79: "right"}}, graph=A)
+    >>> bool((model.transduction_[:40] == "left").mean() > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        layer: str = "gcn",
+        *,
+        hidden_layer_sizes: Sequence[int] = (64,),
+        heads: int = 4,
+        dropout: float = 0.5,
+        n_neighbors: int = 7,
+        **shared: Unpack[ClassifierOptions],
+    ) -> None: ...
+
+    @certified_fit
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        graph: Any = None,
+    ) -> Any:
+        """Learn from the nodes that have a label.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_nodes, n_features) or None
+            Features of the nodes. None stands for those of a PyG Data, or else for a
+            feature of its own for each node.
+        y : array-like of shape (n_nodes,) or dict
+            Classes, −1 where there is no label; or a dict from a node to its class.
+        sample_weight : array-like of shape (n_nodes,), optional
+            Row weights. Those of nodes without a label do not count.
+        graph : sparse matrix, array, list of edges, networkx graph or PyG Data, \
+optional
+            Edges between the nodes, without a direction. By default each row of X is
+            joined to those near it.
+
+        Returns
+        -------
+        NodeClassifier
+            Itself.
+        """
+        self._check_training()
+        given = X if graph is None else (X, graph)
+        A, X, names = read_nodes(self, X, graph)
+        line = read_labels(y, A.shape[0], names)
+        _, codes = class_places(line)
+        known = np.flatnonzero(codes >= 0)
+        labels = (
+            np.array(line[known].tolist()) if line.dtype.kind == "O" else (line[known])
+        )
+        weights = sample_weight
+        if weights is not None:
+            weights = np.asarray(weights, dtype=np.float64)
+            if weights.shape != (A.shape[0],):
+                raise ValueError(
+                    f"sample_weight has shape {weights.shape}; expected "
+                    f"({A.shape[0]},)."
+                )
+            weights = weights[known]
+        done = self._fit(NodeRows(A, X, known), labels, weights)
+        self.graph_, self.X_ = A, X
+        everything = NodeRows(A, X, np.arange(A.shape[0]))
+        z = self._outputs(everything)
+        self.label_distributions_ = self._probabilities(z)
+        self.transduction_ = self.classes_[self._decide(z)]
+        return Fitted(
+            done.evidence,
+            given,
+            line,
+            None if sample_weight is None else np.asarray(sample_weight, float),
+            done.status,
+            measured=done.measured,
+        )
+
+    # -- what the training loop asks for ------------------------------------------
+
+    def _read_X(self, X: Any, reset: bool) -> Any:
+        return X
+
+    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
+        depth = len(tuple(self.hidden_layer_sizes)) + 1
+        return NodeInputs(X, self.layer, depth, dtype_of(module), self.device)
+
+    def _build(self, X: Any, targets: Targets) -> nn.Module:
+        return GraphNetwork(
+            X.shape[1],
+            tuple(self.hidden_layer_sizes),
+            targets.outputs,
+            layer=self.layer,
+            heads=int(self.heads),
+            dropout=float(self.dropout),
+        )
+
+    def _try(self, module: nn.Module, rows: NetworkInputs, targets: Targets) -> None:
+        """Our own module fits its data."""
+
+    def _batches(self, rows: Any, chosen: Any, run: TrainingRun) -> Any:
+        found = super()._batches(rows, chosen, run)
+        if rows.mixing.M.shape[0] > 10_000:  # the whole graph is computed
+            run.threads = None
+        return found
+
+    def _check_training(self) -> None:
+        super()._check_training()
+        check_choice("layer", self.layer, LAYERS)
+        sizes = self.hidden_layer_sizes
+        if not isinstance(sizes, list | tuple | np.ndarray):
+            raise TypeError(
+                f"hidden_layer_sizes must be a list of whole numbers, got {sizes!r}."
+            )
+        for size in sizes:
+            check_number("each of hidden_layer_sizes", size, 1, integer=True)
+        check_number("heads", self.heads, 1, integer=True)
+        check_number("dropout", self.dropout, 0, 1)
+        check_number("n_neighbors", self.n_neighbors, 1, integer=True)
+        if self.augment is not None:
+            raise ValueError("augment must be None: nodes are not changed in training.")
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        if not isinstance(X, NodeRows):  # as certify passes it
+            check_is_fitted(self, "module_")
+            line = np.asarray(y)
+            known = np.flatnonzero(class_places(line)[1] >= 0)
+            X = NodeRows(self.graph_, self.X_, known)
+            y = np.array(line[known].tolist())
+            if sample_weight is not None:
+                sample_weight = np.asarray(sample_weight)[known]
+        return super()._measured(witness, X, y, sample_weight, level)
+
+    @property
+    def partial_fit(self) -> NoReturn:
+        """Nodes of one graph cannot come in parts."""
+        raise AttributeError("NodeClassifier has no partial_fit.")
+
+    # -- prediction ---------------------------------------------------------------
+
+    @property
+    def weights_(self) -> dict[str, Array]:
+        """The trained weights by their names."""
+        state = self.module_.state_dict()
+        return {name: value.detach().cpu().numpy() for name, value in state.items()}
+
+    def _scores(self, X: Any, graph: Any) -> Array:
+        check_is_fitted(self, "module_")
+        nodes = NodeRows(*nodes_to_predict(self, X, graph))
+        return self._outputs(nodes)
+
+    def predict_proba(self, X: Any = None, *, graph: Any = None) -> Array:
+        """Probabilities of the classes of nodes.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_nodes, n_features), optional
+            Features. None stands for the nodes of the fit. Without a graph, each row
+            is joined to the nodes of the fit that are near it.
+        graph : sparse matrix, array, list of edges, networkx graph or PyG Data, \
+optional
+            Edges between the rows of X, a graph of their own.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_classes)
+            In the order of ``classes_``.
+        """
+        return self._probabilities(self._scores(X, graph))
+
+    def predict(self, X: Any = None, *, graph: Any = None) -> Array:
+        """The most probable class of nodes.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_nodes, n_features), optional
+            Features. None stands for the nodes of the fit. Without a graph, each row
+            is joined to the nodes of the fit that are near it.
+        graph : sparse matrix, array, list of edges, networkx graph or PyG Data, \
+optional
+            Edges between the rows of X, a graph of their own.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes,)
+            Classes.
+        """
+        return self.classes_[self._decide(self._scores(X, graph))]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = False
+        return tags
