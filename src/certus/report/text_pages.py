@@ -153,6 +153,10 @@ def _page(report: TextReport) -> str:
     page: str = template("text_page.html").render(
         version=__version__,
         report=report,
+        title=report.title,
+        verdict=report.verdict,
+        params=report.params,
+        versions=report.versions,
         lists=[
             (title, _MEANINGS[name], [claim_line(claim, name) for claim in some])
             for name, title, _ in SECTIONS
