@@ -168,27 +168,61 @@ def policy_gap(
     if not isinstance(policy, TransformerText):
         claims = _array_claims(policy, reference, reward, float(beta))
         return _signed(np.asarray(policy), claims, 0, start)
+    options = _checked_options(floor, max_tokens, n_draws, delta)
+    _check_models(policy, reference)
+    texts, three = _texts(prompts), (policy, reference, reward)
+    if answers is not None:
+        claims = _listed_claims(*three, float(beta), texts, answers)
+    else:
+        options |= {"beta": float(beta), "bounds": reward_range}
+        claims = _drawn_claims(*three, texts, **options)
+    return _signed(policy, claims, len(texts), start)
+
+
+def _checked_options(
+    floor: float, max_tokens: int, n_draws: int, delta: float
+) -> dict[str, Any]:
+    """What :func:`certus.verify.policy_claims_of_draws` calls these options."""
     check_number("floor", floor, 0, 0.5)
     check_number("n_draws", n_draws, 8, integer=True)
     check_number("max_tokens", max_tokens, 1, integer=True)
     if not 0 < delta < 1:
         raise ValueError(f"delta must be a probability between 0 and 1, got {delta!r}.")
+    return {
+        "floor": float(floor),
+        "length": int(max_tokens),
+        "n": int(n_draws),
+        "delta": float(delta),
+    }
+
+
+def _check_models(policy: TransformerText, reference: Any) -> None:
+    """Raise unless the reference is a language model with the policy's tokens."""
     if not isinstance(reference, TransformerText):
         raise TypeError(
             "reference must be a fitted language model as the policy is, got "
             f"{type(reference).__name__}."
         )
     _require_same_tokens(policy, reference)
-    if answers is not None:
-        (lp, e), (lq, f) = (
-            _listed_law(model, prompts, answers) for model in (policy, reference)
-        )
-        r = _rewards(reward, prompts, answers)
-        claims = policy_claims(lp, lq, r, float(beta), e + f)
-        return _signed(policy, claims, len(lp), start)
-    texts = _texts(prompts)
+
+
+def _listed_claims(
+    policy: Any, reference: Any, reward: Any, beta: float, prompts: Any, answers: Any
+) -> list[Claim]:
+    """The claims of language models about answers that are listed."""
+    (lp, e), (lq, f) = (
+        _listed_law(model, prompts, answers) for model in (policy, reference)
+    )
+    r = _rewards(reward, prompts, answers)
+    return policy_claims(lp, lq, r, beta, e + f)
+
+
+def _drawn_claims(
+    policy: Any, reference: Any, reward: Any, texts: list[Any], **options: Any
+) -> list[Claim]:
+    """The claims of language models about answers that the verifier draws."""
     encode = policy.tokenizer_.encode
-    claims = policy_claims_of_draws(
+    return policy_claims_of_draws(
         (policy.config_, policy.weights_),
         (reference.config_, reference.weights_),
         [np.asarray(encode(text), np.int64) for text in texts],
@@ -196,15 +230,9 @@ def policy_gap(
         list(policy.tokenizer_.tokens),
         scores_of(reward),
         end=end_of(policy.tokenizer_),
-        floor=float(floor),
-        length=int(max_tokens),
-        beta=float(beta),
-        bounds=reward_range,
-        n=int(n_draws),
-        delta=float(delta),
-        propose=_proposer(policy, reference, float(floor)),
+        propose=_proposer(policy, reference, options["floor"]),
+        **options,
     )
-    return _signed(policy, claims, len(texts), start)
 
 
 def _array_claims(policy: Any, reference: Any, reward: Any, beta: float) -> list[Claim]:
