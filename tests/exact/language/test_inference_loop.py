@@ -30,9 +30,8 @@ def test_frequencies_of_drawn_tokens_match_the_softmax(short):
     seen = np.bincount(first, minlength=4)
     p = short.next_probabilities(short.tokenizer_.encode("ab"))
     assert stats.chisquare(seen, 4000 * p).pvalue > 1e-3
-    # The test can fail: the law behind another letter is found to be another one.
-    other = short.next_probabilities(short.tokenizer_.encode("aa"))
-    assert stats.chisquare(seen, 4000 * other).pvalue < 1e-6
+    # The test can fail: the shares of other tokens are found to be others.
+    assert stats.chisquare(seen, 4000 * np.roll(p, 1)).pvalue < 1e-6
 
 
 @pytest.mark.catalog("TRF-19")
