@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,7 +115,9 @@ def _integrated(
     if not low < high:
         raise ValueError(f"limits must be a lower and a higher number, got {limits!r}.")
     for name, density in (("q", q), ("p", p)):
-        mass, _ = quad(lambda x, f=density: math.exp(_log(f, x)), low, high, limit=500)
+        # With its full output quad does not warn: the mass itself decides.
+        density_at = partial(_density, density)
+        mass = quad(density_at, low, high, limit=500, full_output=1)[0]
         if not abs(mass - 1.0) <= MASS:
             raise ValueError(
                 f"{name} must be a log density that integrates to 1 within limits, got "
@@ -133,6 +136,10 @@ def _integrated(
 
     value, _ = quad(term, low, high, limit=500, epsabs=1e-13, epsrel=1e-11)
     return math.inf if infinite else float(value)
+
+
+def _density(log_density: Callable[[float], Any], x: float) -> float:
+    return math.exp(min(_log(log_density, x), 700.0))
 
 
 def _log(density: Callable[[float], Any], x: float) -> float:

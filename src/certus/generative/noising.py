@@ -328,7 +328,7 @@ def _pairs(
     check_number("scale", scale, 0)
     check_number("std", std, 0, open_low=True)
     if noise is None:
-        return X, generator_of(random_state).standard_normal(X.shape)
+        return X, np.asarray(generator_of(random_state).standard_normal(X.shape))
     eps = rows("noise", noise, X.shape[1])
     if eps.shape != X.shape:
         raise ValueError(f"noise must have shape {X.shape}, got {eps.shape}.")

@@ -53,7 +53,10 @@ class QuantileMap:
     ) -> None:
         if (quantile is None) == (cdf is None):
             raise TypeError("Pass either quantile or cdf.")
-        self.quantile, self.cdf = quantile, cdf
+        if cdf is not None:
+            self._quantile: Callable[[Array], Any] = lambda u: bisect(cdf, u)
+        elif quantile is not None:
+            self._quantile = quantile
 
     @classmethod
     def discrete(cls, values: ArrayLike, probs: ArrayLike) -> QuantileMap:
@@ -85,8 +88,7 @@ class QuantileMap:
         u = np.asarray(u, dtype=np.float64)
         if not ((u > 0) & (u < 1)).all():  # NaN fails as well
             raise ValueError("u must hold numbers strictly between 0 and 1.")
-        found = self.quantile(u) if self.quantile else bisect(self.cdf, u)
-        return np.asarray(found)[()]
+        return np.asarray(self._quantile(u))[()]
 
     def from_normal(self, z: ArrayLike) -> Any:
         """T(z) = Q(Φ(z)): noise → uniform → data."""
@@ -182,19 +184,20 @@ def bisect(
     array([ 2., -3.])
     """
     target = finite_array("target", target)
+    check_number("start", start, 0, open_low=True)
     high, low = np.full(target.shape, start), np.full(target.shape, -start)
     for ends, sign in ((high, 1), (low, -1)):
-        for _ in range(2100):  # from the smallest to the largest number
+        while True:
             values = _values(f, ends)
             short = values < target if sign > 0 else values >= target
             if not short.any():
                 break
-            ends[short] *= 2.0
-            if not np.isfinite(ends).all():
+            if np.abs(ends[short]).max() > 1e307:
                 raise ValueError(
                     f"target must be a value that the function reaches, got "
                     f"{target[short][0]:.6g}."
                 )
+            ends[short] *= 2.0
     for _ in range(1200):
         middle = low + 0.5 * (high - low)
         still = (middle > low) & (middle < high) & (high - low > LEAST)
