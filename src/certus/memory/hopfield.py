@@ -147,7 +147,7 @@ class HopfieldNetwork(MemoryModel):
         found = self._store(x, monitor)
         self.weights_, self.intercept_ = found.weights, found.intercept
         self.radius_ = storing.radii(x, self.weights_, self.intercept_)
-        zeros = bool(np.isin(X, (0.0, 1.0)).all())
+        zeros = bool(np.isin(X, (0.0, 1.0)).all() and (X == 0).any())
         self.values_ = np.array([0.0 if zeros else -1.0, 1.0])
         self.n_iter_, self.history_ = found.n_iter, monitor.history
         monitor.close(self._attributes())

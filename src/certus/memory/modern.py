@@ -214,4 +214,7 @@ def _radii(X: Array, beta: float, tol: float) -> Array:
 
 def _largest(X: Array) -> float:
     """The largest norm of a pattern; one where all are zero."""
-    return float(np.sqrt(np.square(X).sum(axis=1).max())) or 1.0
+    found = float(np.sqrt(np.square(X).sum(axis=1).max()))
+    if not np.isfinite(found):
+        raise OverflowError("the squares of the patterns overflow")
+    return found or 1.0

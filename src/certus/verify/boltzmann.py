@@ -39,8 +39,8 @@ HALF, WIDE = 10, 600.0
 #: Chains, the failure probability, and by level the most products and temperatures.
 CHAINS, DELTA = 32, 0.05
 WORK = {"quick": (2e9, 400), "full": (4e10, 5000)}
-#: Cells of rows that are looked at together.
-CELLS = 1 << 22
+#: Cells of rows that are looked at together, and the size of a weight that diverged.
+CELLS, LARGEST = 1 << 22, 1e100
 _PER_ROW = "mean over the rows of −log p(x), in nats"
 
 
@@ -86,8 +86,8 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     parts.append(data.fitted(model, "intercept_visible_", shape[1:]))
     machine = BoltzmannMachine(*(part.astype(np.float64) for part in parts))
     name, fix = "exact_likelihood", "lower learning_rate"
-    if not all(np.isfinite(part).all() for part in machine):
-        reason = "the weights hold NaN or infinite values"
+    if not all((np.abs(part) < LARGEST).all() for part in machine):
+        reason = "the weights are NaN, infinite or far too large"
         return [bd.refused(name, reason, fix)], Status.DIVERGED, marks
     cells = X if isinstance(X, np.ndarray) else X.data
     if not ((cells == 0) | (cells == 1)).all():
