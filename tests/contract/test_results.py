@@ -25,6 +25,7 @@ from certus import (
     generative,
     kernels,
     language,
+    memory,
     neighbors,
     optimize,
     recommend,
@@ -33,7 +34,7 @@ from certus import (
 )
 from certus.linear_model import LinearRegression, LogisticRegression, Ridge
 from certus.objectives import Sigmoid
-from certus.report import text_report
+from certus.report import sample_report, text_report
 from certus.results import Result, TableResult
 from certus.tables import load_example
 
@@ -43,6 +44,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning"
 DRAWN = {
     "AttentionMaps",
     "Bound",
+    "CapacityCurve",
     "Comparison",
     "ContextUse",
     "Elbow",
@@ -123,6 +125,9 @@ MADE: dict[str, Callable[[], Any]] = {
         np.eye(4), [2, 0, 0, 0], 1.0, 1.0, np.eye(4)
     ),
     "Bound": lambda: minimised().bounds[0],
+    "CapacityCurve": lambda: memory.capacity(
+        12, loads=[0.1, 0.5], n_trials=2, random_state=0
+    ),
     "Comparison": compared,
     "ComparisonRow": lambda: compared().rows[0],
     "Contamination": lambda: language.contamination(["abcd", "efgh"], "bcd", 3),
@@ -155,6 +160,9 @@ MADE: dict[str, Callable[[], Any]] = {
     ),
     "RobustAccuracy": lambda: robustness.robust_accuracy(
         model(), X, y, THREAT, radii=3
+    ),
+    "SampleReport": lambda: sample_report(
+        generative.examine(X[:40], X[40:70], X[70:], random_state=0), title="<b>"
     ),
     "Split": lambda: compared().split,
     "Summary": lambda: LinearRegression().fit(X, X[:, 0] + y).summary(X, X[:, 0] + y),

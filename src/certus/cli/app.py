@@ -5,14 +5,14 @@ Those modules are imported inside the commands, so that ``certus --help`` is qui
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from certus.cli import load_tables
+from certus.cli import load_tables, options
 from certus.cli.lm import lm
+from certus.cli.synth_app import synth
 
 app = typer.Typer(
     add_completion=False,
@@ -22,20 +22,7 @@ app = typer.Typer(
 )
 
 app.add_typer(lm)
-
-_Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
-_ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A .certus file.")]
-_Table = Annotated[
-    Path,
-    typer.Argument(metavar="DATA", help="CSV, TSV, Parquet, Feather or JSON lines."),
-]
-
-
-class Level(StrEnum):
-    """How much a check may cost."""
-
-    quick = "quick"
-    full = "full"
+app.command()(synth)
 
 
 @app.callback(invoke_without_command=True)
@@ -76,14 +63,7 @@ def fit(
             metavar="NAME", help="Fit only this model; certus list shows their names."
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A parameter of the model, as name=value. Can be repeated.",
-        ),
-    ] = None,
+    settings: options.Settings = None,
     also: Annotated[
         list[str] | None,
         typer.Option(
@@ -136,18 +116,11 @@ def fit(
             help="A .html, .md or .json file. Default: an HTML page.",
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=2**32 - 1,
-            help="The random seed of the split and the models. Default: 0.",
-        ),
-    ] = None,
+    seed: options.Seed = None,
     no_files: Annotated[
         bool, typer.Option("--no-files", help="Write no files.")
     ] = False,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Compare models on a table, keep the best, and say how good it is.
 
@@ -174,8 +147,8 @@ def fit(
 
 @app.command()
 def predict(
-    model: _ModelFile,
-    data: _Table,
+    model: options.ModelFile,
+    data: options.Table,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="CSV file. Default: stdout.")
     ] = None,
@@ -185,7 +158,7 @@ def predict(
             "--proba", help="Add a column with the probability of each label."
         ),
     ] = False,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Predict the rows of a table with a fitted model.
 
@@ -200,19 +173,15 @@ def predict(
 
 @app.command()
 def certify(
-    model: _ModelFile,
-    data: _Table,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Default: the one in the model file."),
-    ] = None,
+    model: options.ModelFile,
+    data: options.Table,
+    target: options.Target = None,
     level: Annotated[
-        Level, typer.Option(help="quick or full; full may take as long as a fit.")
-    ] = Level.quick,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say what the words mean.")
-    ] = False,
-    as_json: _Json = False,
+        options.Level,
+        typer.Option(help="quick or full; full may take as long as a fit."),
+    ] = options.Level.quick,
+    explain: options.Explain = False,
+    as_json: options.Json = False,
 ) -> int:
     """Recompute a model's certificate on a table.
 
@@ -231,12 +200,9 @@ def certify(
 
 @app.command()
 def audit(
-    model: _ModelFile,
-    data: _Table,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Default: the one in the model file."),
-    ] = None,
+    model: options.ModelFile,
+    data: options.Table,
+    target: options.Target = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -258,7 +224,7 @@ def audit(
             "or l1:2.",
         ),
     ] = None,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Report on a model: what is proved, statistical, measured and assumed.
 
@@ -281,7 +247,7 @@ def list_(
         str | None,
         typer.Option(metavar="SECTION", help="A section of the catalog, or all."),
     ] = None,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """List the models, or the contents of the catalog."""
     from certus.cli import listing

@@ -2,11 +2,20 @@
 
 ``audit`` gathers certificate, error on new rows and a few figures; the ``Audit`` it
 returns is plain data and renders as HTML, Markdown and JSON. ``text_report`` does so
-for a language model and a text.
+for a language model and a text, ``sample_report`` for synthetic rows.
 """
 
 from certus.report.auditing import audit
 from certus.report.document import Audit, Figure
+from certus.report.sample_pages import SampleReport, sample_report
 from certus.report.text_pages import TextReport, text_report
 
-__all__ = ["Audit", "Figure", "TextReport", "audit", "text_report"]
+__all__ = [
+    "Audit",
+    "Figure",
+    "SampleReport",
+    "TextReport",
+    "audit",
+    "sample_report",
+    "text_report",
+]

@@ -1,0 +1,123 @@
+"""``certus synth`` keeps its word: rows, report, exit codes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from certus.cli import main
+from certus.synth import MODELS
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("COLUMNS", "FORCE_COLOR", "CERTUS_DEBUG", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for seed, file in enumerate(("people.csv", "new.csv")):
+        table(seed).write_csv(file)
+    return tmp_path
+
+
+def table(seed: int, n: int = 400) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=n)
+    return pl.DataFrame(
+        {
+            "age": np.round(40 + 10 * a).astype(int),
+            "sex": np.where(rng.random(n) < 0.4, "F", "M"),
+            "pay": np.exp(a + 0.2 * rng.normal(size=n)).round(4),
+        }
+    )
+
+
+def test_rows_and_a_report_are_written(capsys: Any) -> None:
+    args = ["synth", "people.csv", "--rows", "50", "--given", "sex=F"]
+    code = main([*args, "--given", "age=30..40", "--target", "pay"])
+    said = capsys.readouterr().out
+    made = pl.read_csv("people-synthetic.csv")
+    assert code == 0 and made.height == 50 and set(made["sex"]) == {"F"}
+    assert made["age"].is_between(30, 40).all()
+    assert made.columns == ["age", "sex", "pay"]
+    for words in ("held out by coins", "copies", "told apart", "useful", "anonymous"):
+        assert words in said
+    assert all(len(line) <= 80 for line in said.splitlines())
+    page = Path("people-synthetic.html").read_text()
+    assert "Do the columns agree?" in page and "<script" not in page
+    assert "cart" in page and "never chosen" in page
+
+
+def test_equal_seeds_give_equal_files() -> None:
+    for name in ("a.csv", "b.csv"):
+        main(["synth", "people.csv", "--model", "tree", "--seed", "7", "--out", name])
+    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
+
+
+def test_copies_are_not_written_without_force(capsys: Any) -> None:
+    # Rounded values: each column's training values combine to training rows.
+    rng = np.random.default_rng(0)
+    X = np.cumsum(rng.integers(0, 60, (900, 4)), axis=1)
+    pl.DataFrame(X, schema=list("abcd")).write_csv("sums.csv")
+    args = ["synth", "sums.csv", "--model", "cart"]
+    assert main(args) == 3
+    assert "nothing was written" in capsys.readouterr().out
+    assert not Path("sums-synthetic.csv").exists()
+    assert main([*args, "--force"]) == 3
+    assert Path("sums-synthetic.csv").exists()
+
+
+def test_rows_of_others_are_examined(capsys: Any) -> None:
+    copied = pl.concat([pl.read_csv("people.csv").head(100), table(9, 300)])
+    copied.write_csv("theirs.csv")
+    args = ["synth", "people.csv", "--like", "theirs.csv"]
+    assert main(args) == 2  # nothing to compare with
+    assert "--holdout" in capsys.readouterr().err
+    assert main([*args, "--holdout", "new.csv", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["copies"] >= 100 and found["flagged"] and found["exit_code"] == 3
+    assert Path("theirs-examined.html").exists()
+    assert not Path("people-synthetic.csv").exists()
+    table(10).write_csv("fair.csv")
+    args[3] = "fair.csv"
+    assert main([*args, "--holdout", "new.csv"]) == 0
+
+
+def test_with_epsilon_only_rows_are_written(capsys: Any) -> None:
+    before = set(Path().iterdir())
+    code = main(["synth", "people.csv", "--epsilon", "1", "--domain", "sex=F,M"])
+    said = capsys.readouterr().out
+    assert code == 0 and "ε = 1" in said and "proved" in said
+    (file,) = set(Path().iterdir()) - before
+    assert file.name == "people-synthetic.csv" and pl.read_csv(file).height == 1000
+    assert main(["synth", "people.csv", "--epsilon", "1", "--seed", "0"]) == 2
+    assert "subtract the noise" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--model", "gan"], "must be one of auto, tree"),
+        (["--given", "sx=F"], 'Did you mean "sex"'),
+        (["--given", "sex=X"], "has no value"),
+        (["--given", "age=old"], "must be a number"),
+        (["--given", "sex"], "must be COLUMN=VALUE"),
+        (["--target", "wage"], "has no column"),
+        (["--out", "people.csv"], "would overwrite the input"),
+        (["--report", "page.pdf"], "must end in .html"),
+    ],
+)
+def test_mistakes_take_a_line_or_two(more: list[str], words: str, capsys: Any) -> None:
+    assert main(["synth", "people.csv", *more]) in (1, 2)
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not Path("people-synthetic.csv").exists()
+
+
+def test_the_help_names_every_generator(capsys: Any) -> None:
+    main(["synth", "--help"])
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("auto", *MODELS))
