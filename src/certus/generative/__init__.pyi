@@ -16,6 +16,7 @@ from certus.generative.flow import NormalizingFlow as NormalizingFlow
 from certus.generative.quantiles import QuantileMap as QuantileMap
 from certus.generative.sde import StochasticDE as StochasticDE
 from certus.generative.transport import TriangularMap as TriangularMap
+from certus.generative.vae import VariationalAutoencoder as VariationalAutoencoder
 from certus.generative.divergences import VariationalBound as VariationalBound
 from certus.generative.closest import closest_gaussian as closest_gaussian
 from certus.generative.divergences import conjugate as conjugate

@@ -82,6 +82,10 @@ class GenerativeModel(Model):
         """The fitted attributes from a module."""
         return {"network_": module.eval()}
 
+    def _needs_held_out(self) -> bool:
+        """Whether rows are held out to stop by; a formula needs none."""
+        return True
+
     def _closed_form(self, width: int) -> nn.Module | None:
         """The best module where a formula gives it, so that nothing is trained."""
         return None
@@ -107,7 +111,9 @@ class GenerativeModel(Model):
         if fresh:
             self.loc_, self.scale_, self.varies_ = self._scaling(X)
         Z = self._scaled.inner(X)
-        rest, held = hold_out(self, len(Z), codes, rng)
+        rest, held = np.arange(len(Z)), None
+        if self._needs_held_out():
+            rest, held = hold_out(self, len(Z), codes, rng)
         self.held_out_ = np.zeros(0, np.int64) if held is None else held
         watched = None if held is None else Z[held]
         if fresh:

@@ -1,0 +1,452 @@
+"""Variational autoencoders: deep factor analysis with a bound of the likelihood.
+
+    log p(x) ≥ E_q log p(x | z) − KL(q(z | x) ‖ N(0, I))
+
+Linear networks with a normal likelihood are probabilistic PCA: the best ones follow
+from eigenvectors, and the bound is the likelihood itself. With ``n_draws`` above 1 the
+bound is that of importance-weighted autoencoders, log of a mean of p(x, z)/q(z | x).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from certus._core.sharing import shares
+from certus.base import certified_fit, check_choice, check_number
+from certus.certificate import Evidence
+from certus.generative.base import ExplicitModel
+from certus.generative.options import GenerativeOptions
+from certus.generative.rows import Scaling
+from certus.neural_network.modules.arguments import require_counts
+from certus.neural_network.modules.variational import LIKELIHOODS, Variational
+from certus.neural_network.randomness import own_generator
+from certus.neural_network.run import Losses
+from certus.typing import Array, MatrixLike
+
+__all__ = ["VariationalAutoencoder"]
+
+#: Draws of a code for the bound of ``score_samples``.
+DRAWS = 100
+#: Numbers that are decoded together.
+TOGETHER = 1 << 22
+#: The least σ² of a linear network, of spreads that are 1.
+FLOOR = 1e-6
+#: Half the width of the square of codes that is integrated over, and its points.
+REACH, GRID = 6.0, 161
+
+
+@shares(GenerativeOptions, batch_size=128)
+class VariationalAutoencoder(TransformerMixin, ExplicitModel):
+    """A decoder from normal codes to rows, fitted by a bound of the likelihood.
+
+    Objective
+    ---------
+    max over θ, φ of the mean of E_q log p(x | z) − β KL(q(z | x) ‖ N(0, I)), codes
+    drawn as z = μ(x) + s(x)·η, η ~ N(0, I).
+
+    Certificate
+    -----------
+    ``gap_to_best`` (PROVED, linear networks with a normal likelihood): how far the
+    bound is below the largest likelihood of probabilistic PCA. ``likelihood_bound``
+    (MEASURED): the bound on rows held out, by the verifier's own networks and draws,
+    and the components that carry nothing. ``codes_agree`` (PROVED): codes and rows are
+    those of the weights. ``integrated_likelihood`` (MEASURED, at most two components):
+    log p by quadrature, which shows how far below it the bound is. ``gain_over_pca``
+    (MEASURED): the bound minus the likelihood of probabilistic PCA with as many
+    components.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of components. They are the numbers in a code.
+    likelihood : {"normal", "bernoulli"}, default="normal"
+        Law of a row, given its code. "bernoulli" is for values from 0 to 1, such as
+        grey values; the others are standardised, with one σ² for all columns.
+    hidden_layer_sizes : tuple of int, default=(128, 128)
+        Number of units in each hidden layer. The decoder has them in reverse. With ()
+        both networks are linear.
+    beta : float, default=1.0
+        Weight of the divergence. Above 1, components carry less and are more
+        independent; the objective is then no bound of the likelihood.
+    n_draws : int, default=1
+        Number of codes drawn for each row of a step. Above 1, the bound of
+        importance-weighted autoencoders.
+    {shared}
+
+    Attributes
+    ----------
+    network_ : certus.neural_network.modules.Variational
+        The trained networks on standardised columns, float64, in evaluation mode.
+    noise_variance_ : float
+        σ² of a normal likelihood, of standardised columns.
+    classes_, class_prior_ : ndarray of shape (n_classes,)
+        Labels and their shares, if y was given.
+    loc_, scale_, varies_ : ndarray of shape (n_features,)
+        Mean and spread of each column; columns of one value are left out.
+    shape_ : tuple of int
+        Shape of a row.
+    held_out_ : ndarray of int
+        Numbers of the rows that were held out.
+    config_ : dict
+        What the networks were built with.
+    weights_ : dict of ndarray
+        Their weights by name.
+    history_ : dict of lists
+        After each epoch: loss, divergence, validation_loss, steps, seconds.
+    n_iter_ : int
+        Steps made.
+    best_epoch_ : int
+        Epoch whose weights were kept, from 1; 0 if nothing is held out.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from certus.generative import VariationalAutoencoder
+    >>> X = load_digits().data[:500] / 16
+    >>> model = VariationalAutoencoder(n_components=8, likelihood="bernoulli",
+    ...                                max_iter=200, random_state=0).fit(X)
+    >>> model.transform(X).shape, model.sample(3, random_state=0).shape
+    ((500, 8), (3, 64))
+    >>> linear = VariationalAutoencoder(hidden_layer_sizes=()).fit(X[:, 2:6])
+    >>> linear.certificate_["gap_to_best"].met
+    True
+    """
+
+    conditional = True
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 2,
+        likelihood: str = "normal",
+        hidden_layer_sizes: tuple[int, ...] = (128, 128),
+        beta: float = 1.0,
+        n_draws: int = 1,
+        **shared: Unpack[GenerativeOptions],
+    ) -> None: ...
+
+    @certified_fit
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Learn codes of rows, and rows from codes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; images are flattened.
+        y : array-like of shape (n_samples,), optional
+            Classes: both networks are told the class of a row, and ``sample`` takes it.
+        """
+        return self._fit(X, y)
+
+    # -- what is trained --------------------------------------------------------------
+
+    def _check(self) -> None:
+        super()._check()
+        check_number("n_components", self.n_components, 1, integer=True)
+        check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        check_number("beta", self.beta, 0)
+        check_number("n_draws", self.n_draws, 1, integer=True)
+        if self.n_draws > 1 and self.beta != 1:
+            raise ValueError(
+                "A bound by several draws has no divergence to weight: use beta=1 with "
+                f"n_draws={self.n_draws}, or n_draws=1."
+            )
+        if tuple(self.hidden_layer_sizes):
+            require_counts("hidden_layer_sizes", self.hidden_layer_sizes)
+
+    def _scaling(self, X: Array) -> Scaling:
+        if self.likelihood == "normal":
+            return Scaling.of(X)
+        low, high = float(X.min()), float(X.max())
+        if low < 0 or high > 1:
+            raise ValueError(
+                'With likelihood="bernoulli" all values must lie between 0 and 1, got '
+                f"{low:g} to {high:g}. Divide by the largest, or use "
+                'likelihood="normal".'
+            )
+        d = X.shape[1]
+        return Scaling(np.zeros(d), np.ones(d), np.ones(d, dtype=bool))
+
+    @property
+    def _linear(self) -> bool:
+        """Whether this is probabilistic PCA."""
+        plain = self.likelihood == "normal" and not tuple(self.hidden_layer_sizes)
+        return plain and not hasattr(self, "classes_")
+
+    def _needs_held_out(self) -> bool:
+        return not (self._linear and self.beta == 1)
+
+    def _prepare(self, Z: Array, held: Array | None, rng: np.random.Generator) -> None:
+        self._rows = Z if self._linear else None
+
+    def _build(self, width: int, n_classes: int) -> nn.Module:
+        return Variational(
+            width,
+            int(self.n_components),
+            tuple(self.hidden_layer_sizes),
+            likelihood=self.likelihood,
+            n_classes=n_classes,
+        )
+
+    def _closed_form(self, width: int) -> nn.Module | None:
+        """Probabilistic PCA: axes with their surplus variance, σ² the mean of the rest.
+
+        Axes are not turned, so that the posterior has independent components.
+        """
+        Z = vars(self).pop("_rows", None)
+        if Z is None or self._needs_held_out():
+            return None
+        module: Any = self._build(width, 0).double()
+        k, mean = int(self.n_components), Z.mean(axis=0)
+        _, s, Vt = np.linalg.svd(Z - mean, full_matrices=False)
+        values, axes = np.zeros(max(width, k)), np.zeros((k, width))
+        values[: len(s)] = s**2 / len(Z)
+        axes[: len(Vt)] = Vt[:k]
+        noise = max(float(values[min(k, width - 1) : width].mean()), FLOOR)
+        surplus = np.maximum(values[:k] - noise, 0.0)
+        W = axes.T * np.sqrt(surplus)
+        precision = surplus / noise + 1.0  # of the posterior, M/σ²
+        A = W.T / (surplus + noise)[:, None]
+        state = {
+            "encoder.output.weight": np.vstack([A, np.zeros_like(A)]),
+            "encoder.output.bias": np.concatenate([-A @ mean, -np.log(precision)]),
+            "decoder.output.weight": W,
+            "decoder.output.bias": mean,
+            "log_noise": np.array([math.log(noise)]),
+        }
+        module.load_state_dict({name: torch.as_tensor(a) for name, a in state.items()})
+        return module  # type: ignore[no-any-return]
+
+    def _losses(self, module: Any, x: Tensor, c: Tensor | None) -> Losses:
+        if self.n_draws > 1:
+            w = module.log_weights(x, c, int(self.n_draws))
+            bound = torch.logsumexp(w, dim=0) - math.log(self.n_draws)
+            return {"loss": -bound.mean()}
+        code = module.encode(x, c)
+        seen = module.log_likelihood(x, module.decode(code.draw()[0], c)).mean()
+        kl = code.divergence().sum(dim=1).mean()
+        return {"loss": self.beta * kl - seen, "divergence": kl.detach()}
+
+    def _state(self, module: Any) -> dict[str, Any]:
+        return {"network_": module.double().cpu().eval()}
+
+    def _evidence(self, witness: Any) -> Evidence:
+        return Evidence("elbo", witness=witness)
+
+    @property
+    def noise_variance_(self) -> float:
+        """σ² of a normal likelihood, of standardised columns."""
+        check_is_fitted(self, "network_")
+        return float(self.network_.noise().detach())
+
+    # -- the likelihood and its bounds ------------------------------------------------
+
+    def _log_density(self, Z: Array) -> Array:
+        return self._over_classes(lambda c: self._bounds(Z, c, DRAWS, 0))
+
+    def _over_classes(self, of_class: Any) -> Array:
+        """Log of a mean over classes with their shares, where there are classes."""
+        if not hasattr(self, "classes_"):
+            return np.asarray(of_class(None))
+        found = np.array([of_class(c) for c in range(len(self.classes_))])
+        return np.asarray(logsumexp(found + np.log(self.class_prior_)[:, None], axis=0))
+
+    @torch.no_grad()
+    def _bounds(self, Z: Array, code: int | None, n_draws: int, seed: int) -> Array:
+        """The importance-weighted bound of each row, with draws of their own."""
+        some = max(1, TOGETHER // (n_draws * Z.shape[1]))
+        parts = []
+        with own_generator():
+            torch.default_generator.manual_seed(seed)
+            for i in range(0, len(Z), some):
+                x, c = self._pair(Z[i : i + some], code)
+                w = self.network_.log_weights(x, c, n_draws)
+                parts.append(torch.logsumexp(w, dim=0) - math.log(n_draws))
+        return torch.cat(parts).numpy()
+
+    def _pair(self, Z: Array, code: Any) -> tuple[Tensor, Tensor | None]:
+        """Rows and their classes as tensors."""
+        x = torch.from_numpy(np.ascontiguousarray(Z))
+        if code is None:
+            return x, None
+        return x, torch.as_tensor(np.broadcast_to(code, len(Z)).copy())
+
+    def bound(
+        self, X: MatrixLike, *, n_draws: int = DRAWS, random_state: Any = None
+    ) -> Array:
+        """A lower bound of the log-likelihood of each row, in expectation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        n_draws : int, default=100
+            Codes drawn for each row. With 1 it is the evidence lower bound (ELBO); more
+            draws bring it closer to log p(x).
+        random_state : int, RandomState or None
+            Seed or generator of all random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self, "network_")
+        check_number("n_draws", n_draws, 1, integer=True)
+        rng = np.random.default_rng(random_state)
+        seed, Z = int(rng.integers(2**62)), self._inner(X)
+        found = self._over_classes(lambda c: self._bounds(Z, c, int(n_draws), seed))
+        return found - self._scaled.log_volume()
+
+    @torch.no_grad()
+    def log_likelihood(self, X: MatrixLike) -> Array:
+        """Log p(x) of each row: a formula, or an integral over at most two components.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Exact for linear networks with a normal likelihood; otherwise by the
+            trapezoidal rule on a grid of codes from −6 to 6.
+        """
+        Z = self._inner(X)
+        if self._linear:
+            found = self._normal_log_density(Z)
+        elif self.network_.config["n_components"] <= 2:
+            found = self._over_classes(lambda c: self._integrated(Z, c))
+        else:
+            raise ValueError(
+                "The likelihood is an integral over "
+                f"{self.network_.config['n_components']} components, which is computed "
+                "for at most two. score_samples and bound give lower bounds."
+            )
+        return found - self._scaled.log_volume()
+
+    def _normal_log_density(self, Z: Array) -> Array:
+        weights = self.weights_
+        W, m = weights["decoder.output.weight"], weights["decoder.output.bias"]
+        C = W @ W.T + self.noise_variance_ * np.eye(len(m))
+        L = np.linalg.cholesky(C)
+        r = np.linalg.solve(L, (Z - m).T)
+        logs = 2 * np.log(np.diag(L)).sum() + len(m) * math.log(2 * math.pi)
+        return np.asarray(-0.5 * (np.square(r).sum(axis=0) + logs))
+
+    def _integrated(self, Z: Array, code: int | None) -> Array:
+        axis = np.linspace(-REACH, REACH, GRID)
+        k = self.network_.config["n_components"]
+        z = np.stack(np.meshgrid(*[axis] * k, indexing="ij"), axis=-1).reshape(-1, k)
+        step = k * math.log(axis[1] - axis[0])
+        prior = -0.5 * (np.square(z) + math.log(2 * math.pi)).sum(axis=1) + step
+        codes, c = self._pair(z, code)
+        m = self.network_.decode(codes, c)  # (points, n_inputs)
+        some = max(1, TOGETHER // len(m))
+        parts = [
+            self._all_pairs(torch.from_numpy(Z[i : i + some]), m).numpy()
+            for i in range(0, len(Z), some)
+        ]
+        return np.asarray(logsumexp(np.hstack(parts) + prior[:, None], axis=0))
+
+    def _all_pairs(self, x: Tensor, m: Tensor) -> Tensor:
+        """Log p(x | z) of every row at every code, (points, rows), by one product."""
+        if self.likelihood == "bernoulli":
+            return m @ x.T - nn.functional.softplus(m).sum(dim=1, keepdim=True)
+        noise = self.noise_variance_
+        logs = x.shape[1] * math.log(2 * math.pi * noise)
+        return -0.5 * (torch.cdist(m, x).square() / noise + logs)
+
+    # -- codes and rows ---------------------------------------------------------------
+
+    @torch.no_grad()
+    def _draw(self, n: int, codes: Array | None, rng: np.random.Generator) -> Array:
+        k = self.network_.config["n_components"]
+        z, c = self._pair(rng.standard_normal((n, k)), codes)
+        m = self.network_.decode(z, c).numpy()
+        if self.likelihood == "bernoulli":
+            return (rng.random(m.shape) < _sigmoid(m)).astype(np.float64)
+        noise = math.sqrt(self.noise_variance_)
+        return np.asarray(m + noise * rng.standard_normal(m.shape))
+
+    @torch.no_grad()
+    def transform(self, X: MatrixLike, y: Any = None) -> Array:
+        """Mean codes of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,), optional
+            Their classes, for a model that was fitted with classes; by default the
+            class whose bound is the largest.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+        """
+        Z = self._inner(X)
+        code = self.network_.encode(*self._pair(Z, self._classes_for(Z, y)))
+        return code.mean.numpy()  # type: ignore[no-any-return]
+
+    def _classes_for(self, Z: Array, y: Any) -> Array | None:
+        if not hasattr(self, "classes_"):
+            return None
+        if y is not None:
+            return self._codes_of(np.broadcast_to(np.asarray(y), (len(Z),)))
+        found = [self._bounds(Z, c, 1, 0) for c in range(len(self.classes_))]
+        return np.argmax(np.array(found) + np.log(self.class_prior_)[:, None], axis=0)
+
+    @torch.no_grad()
+    def inverse_transform(self, Z: MatrixLike, y: Any = None) -> Array:
+        """Mean rows of codes.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components)
+            Codes.
+        y : label or array of labels, optional
+            Classes, which a model needs that was fitted with classes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self, "network_")
+        z, k = np.asarray(Z, dtype=np.float64), self.network_.config["n_components"]
+        if z.ndim != 2 or z.shape[1] != k:
+            raise ValueError(f"Z must have {k} columns, got shape {z.shape}.")
+        codes = None
+        if hasattr(self, "classes_"):
+            if y is None:
+                raise ValueError("This model was fitted with classes; pass y.")
+            codes = self._codes_of(np.broadcast_to(np.asarray(y), (len(z),)))
+        m = self.network_.decode(*self._pair(z, codes)).numpy()
+        m = _sigmoid(m) if self.likelihood == "bernoulli" else m
+        return self._shaped(self._scaled.outer(m))
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns of :meth:`transform`.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored.
+        """
+        check_is_fitted(self, "network_")
+        k, name = self.network_.config["n_components"], type(self).__name__.lower()
+        return np.asarray([f"{name}{i}" for i in range(k)], dtype=object)
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * x))
