@@ -39,9 +39,9 @@ class Start(NamedTuple):
         k, d = mixture.means_.shape
         factors = np.asarray(mixture.precisions_cholesky_, dtype=np.float64)
         if mixture.covariance_type == "tied":
-            factors = np.broadcast_to(factors, (k, d, d))
+            factors = np.tile(factors, (k, 1, 1))
         elif mixture.covariance_type == "spherical":
-            factors = np.broadcast_to(factors[:, None], (k, d))
+            factors = np.tile(factors[:, None], (1, d))
         return cls(np.asarray(mixture.weights_), np.asarray(mixture.means_), factors)
 
     @property
