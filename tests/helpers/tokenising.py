@@ -6,6 +6,7 @@ each kind, as Python's ``re`` does not know ``\\p{L}``.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import random
 import re
@@ -92,19 +93,59 @@ def by_ranks(piece: bytes, ranks: Mapping[bytes, int]) -> list[int]:
 def learn(texts: Sequence[str], pattern: str, n_merges: int) -> list[tuple[int, int]]:
     """The pairs that are joined: the most frequent, of equal ones the smallest."""
     words = Counter(piece for text in texts for piece in split(text, pattern))
-    parts = {word: list(word.encode()) for word in words}
-    merges = []
-    for made in range(256, 256 + n_merges):
+    pieces = {word.encode(): often for word, often in words.items()}
+    return [(a, b) for a, b, _ in learn_pieces(pieces, n_merges)]
+
+
+def learn_pieces(
+    pieces: Mapping[bytes, int], n_tokens: int
+) -> list[tuple[int, int, int]]:
+    """Left, right and what they become: bytes that are a token already become that."""
+    parts = {piece: list(piece) for piece in pieces}
+    tokens, merges = [bytes([b]) for b in range(256)], []
+    while len(tokens) < 256 + n_tokens:
         often: Counter[tuple[int, int]] = Counter()
-        for word, ids in parts.items():
+        for piece, ids in parts.items():
             for pair in itertools.pairwise(ids):
-                often[pair] += words[word]
-        if not often:
+                often[pair] += pieces[piece]
+        best = min(often, key=lambda pair: (-often[pair], pair), default=None)
+        if best is None or often[best] < 2:
             break
-        best = min(often, key=lambda pair: (-often[pair], pair))
-        if often[best] < 2:
-            break
-        merges.append(best)
-        for word, ids in parts.items():
-            parts[word] = join(ids, {best: (0, made)})
+        made = tokens[best[0]] + tokens[best[1]]
+        if made not in tokens:
+            tokens.append(made)
+        merges.append((*best, tokens.index(made)))
+        for piece, ids in parts.items():
+            parts[piece] = join(ids, {best: (0, merges[-1][2])})
     return merges
+
+
+def join_long(
+    ids: Sequence[int], merges: Mapping[tuple[int, int], tuple[int, int]]
+) -> list[int]:
+    """As :func:`join`, with a heap of (rank, place), for texts of any length."""
+    tokens: list[int | None] = list(ids)
+    after = [*range(1, len(tokens)), -1]
+    before = list(range(-1, len(tokens) - 1))
+
+    def rank(i: int) -> int | None:
+        if i < 0 or tokens[i] is None or after[i] < 0:
+            return None
+        found = merges.get((tokens[i], tokens[after[i]]))  # type: ignore[arg-type]
+        return None if found is None else found[0]
+
+    heap = [(r, i) for i in range(len(tokens)) if (r := rank(i)) is not None]
+    heapq.heapify(heap)
+    while heap:
+        r, i = heapq.heappop(heap)
+        if rank(i) != r:
+            continue
+        j = after[i]
+        tokens[i], tokens[j] = merges[tokens[i], tokens[j]][1], None  # type: ignore[index]
+        after[i] = after[j]
+        if after[j] >= 0:
+            before[after[j]] = i
+        for k in (before[i], i):
+            if (found := rank(k)) is not None:
+                heapq.heappush(heap, (found, k))
+    return [token for token in tokens if token is not None]

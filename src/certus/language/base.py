@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Model
-from certus.language.pieces import as_bytes
+from certus.language.pieces import as_bytes, refuse_characters, refuse_folder
 from certus.language.surprise import Surprise
 from certus.language.tokenizers import BPETokenizer, ByteTokenizer
 from certus.typing import Array
@@ -129,6 +129,12 @@ class TextModel(Model):
         """
         return -self.bits_per_byte(texts)
 
+    def _read(self, texts: Any, tokenizer: Any) -> tuple[list[bytes], Array]:
+        """The documents of a fit, and their tokens; sets ``tokenizer_``."""
+        documents = read_documents(texts)
+        self.tokenizer_ = fitted_tokenizer(tokenizer, documents)
+        return documents, joined(self.tokenizer_, documents)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
@@ -152,7 +158,8 @@ def read_documents(texts: Any, *, empty: bool = False) -> list[bytes]:
         documents = [_document(texts)]
     elif isinstance(texts, Iterable):
         given = list(texts)
-        _refuse_characters(given)
+        refuse_characters(given)
+        _refuse_numbers(given)
         documents = [_document(text) for text in given]
     else:
         raise TypeError(
@@ -167,26 +174,38 @@ def read_documents(texts: Any, *, empty: bool = False) -> list[bytes]:
 def _document(text: Any) -> bytes:
     if not isinstance(text, PathLike):
         return as_bytes(text)
-    path = Path(fspath(text))
-    if path.is_dir():
-        raise ValueError(
-            f"{path} is a folder; give its files: list(Path({str(path)!r}).glob('*'))."
-        )
-    return path.read_bytes()
+    refuse_folder(text)
+    return Path(fspath(text)).read_bytes()
 
 
-def _refuse_characters(texts: Sequence[Any]) -> None:
-    """A list of more than one text, all of them single characters, is one text."""
-    if len(texts) > 1 and all(isinstance(t, str) and len(t) == 1 for t in texts):
-        raise ValueError(
-            f"texts is a list of {len(texts)} single characters, each of which would "
-            "be a document of its own. Join them: ''.join(texts)."
-        )
+def _refuse_numbers(texts: Sequence[Any]) -> None:
     if texts and all(isinstance(t, int | np.integer) for t in texts):
         raise TypeError(
             "texts must hold texts, got numbers. Give the text itself: the model has "
             "a tokeniser of its own."
         )
+
+
+def known_tokens(ids: Any, n_tokens: int) -> Array:
+    """Tokens as an array, or an error that says which ones there are.
+
+    Parameters
+    ----------
+    ids : list or array of int
+        The tokens of a text.
+    n_tokens : int
+        How many different tokens there are.
+    """
+    ids = np.asarray(ids)
+    if ids.size == 0:
+        return np.zeros(0, np.int32)
+    whole = ids.ndim == 1 and ids.dtype.kind in "iu"
+    if not whole or ids.min() < 0 or ids.max() >= n_tokens:
+        raise ValueError(
+            f"ids must be a list of tokens, whole numbers from 0 to {n_tokens - 1}. "
+            "Use model.tokenizer_.encode(text)."
+        )
+    return ids
 
 
 def joined(tokenizer: ByteTokenizer, documents: Sequence[bytes]) -> Array:

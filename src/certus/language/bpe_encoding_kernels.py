@@ -12,10 +12,19 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
-from certus.language.bpe_table_kernels import hash_of, pair_key, place_of, same_bytes
+from certus.language.bpe_table_kernels import (
+    begin_before,
+    hash_of,
+    join_cells,
+    pair_key,
+    place_of,
+    same_bytes,
+)
 
-#: Pieces longer than this are merged with a heap.
-LONG = 96
+#: Pieces longer than this are merged with a heap, and than that with a queue by rank.
+LONG, HUGE = 96, 1 << 16
+#: Places of a piece are numbered in 32 bits.
+MOST = 2**31 - 1
 
 
 @kernel
@@ -148,10 +157,114 @@ def _merge_long(ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any) -
                 at = place_of(keys, pair_key(ids[begin + s], ids[begin + ahead[s]]))
                 if keys[at] != 0:
                     size = _enter(heap, size, np.int64(ranks[at]) << 32 | s)
+    return _squeeze(ids[begin : begin + n])
+
+
+@register_jitable
+def _rank(a: int, b: int, keys: Any, ranks: Any) -> int:
+    """The rank of a pair, ``MOST`` if it is not merged."""
+    at = place_of(keys, pair_key(a, b))
+    return np.int64(ranks[at]) if keys[at] != 0 else MOST
+
+
+@register_jitable
+def _link(t: int, rank: int, head: Any, tail: Any, ahead: Any, behind: Any) -> None:
+    """Put place t at the end of the list of a rank."""
+    ahead[t], behind[t] = -1, tail[rank]
+    if tail[rank] >= 0:
+        ahead[tail[rank]] = t
+    else:
+        head[rank] = t
+    tail[rank] = t
+
+
+@register_jitable
+def _unlink(t: int, rank: int, head: Any, tail: Any, ahead: Any, behind: Any) -> None:
+    if behind[t] >= 0:
+        ahead[behind[t]] = ahead[t]
+    else:
+        head[rank] = ahead[t]
+    if ahead[t] >= 0:
+        behind[ahead[t]] = behind[t]
+    else:
+        tail[rank] = behind[t]
+
+
+@register_jitable
+def _empty(rank: int, head: Any, ahead: Any, places: Any) -> int:
+    """Write the places of a rank into an array, from left to right; how many."""
+    m, sorted_, t = 0, True, head[rank]
+    while t >= 0:
+        sorted_ = sorted_ and (m == 0 or places[m - 1] < t)
+        places[m] = t
+        m, t = m + 1, ahead[t]
+    if not sorted_:
+        places[:m].sort()
+    return m
+
+
+@register_jitable
+def _merge_huge(cells: Any, keys: Any, ranks: Any, new: Any, lengths: Any) -> int:
+    """As :func:`_merge_short`, with a list of places for each rank: about n steps.
+
+    Ranks are gone through upwards. A pair that a merge makes goes to the list of its
+    rank; if that rank is not above the present one, as tokens that are made in two ways
+    can have it, to a heap, which is looked at before each step.
+    """
+    n, n_ranks = len(cells), np.int64(ranks.max()) + 1
+    head, tail = np.full(n_ranks, -1, np.int32), np.full(n_ranks, -1, np.int32)
+    ahead, behind = np.empty(n, np.int32), np.empty(n, np.int32)
+    for t in range(n - 1):
+        rank = _rank(cells[t], cells[t + 1], keys, ranks)
+        if rank < MOST:
+            _link(t, rank, head, tail, ahead, behind)
+    places, late, waiting = np.empty(n, np.int32), np.empty(64, np.int64), 0
+    for now in range(n_ranks):
+        m, k = _empty(now, head, ahead, places), 0
+        while k < m or waiting > 0:
+            if k == m or (waiting > 0 and late[0] < now << 32 | places[k]):
+                top, waiting = _take(late, waiting), waiting - 1
+                t, rank = top & 0xFFFFFFFF, top >> 32
+            else:
+                t, rank, k = np.int64(places[k]), now, k + 1
+            u = t + lengths[cells[t]] if cells[t] >= 0 else n
+            if u >= n:
+                continue
+            at = place_of(keys, pair_key(cells[t], cells[u]))
+            if keys[at] == 0 or ranks[at] != rank:
+                continue
+            end = u + lengths[cells[u]]
+            left = begin_before(cells, t) if t > 0 else -1
+            # Pairs above the present rank stand in a list, others are found stale.
+            if left >= 0:
+                old = _rank(cells[left], cells[t], keys, ranks)
+                if now < old < MOST:
+                    _unlink(left, old, head, tail, ahead, behind)
+            if end < n:
+                old = _rank(cells[u], cells[end], keys, ranks)
+                if now < old < MOST:
+                    _unlink(u, old, head, tail, ahead, behind)
+            join_cells(cells, t, u, end, new[at])
+            if waiting + 2 > len(late):
+                late = np.concatenate((late, np.empty_like(late)))
+            for s, v in ((left, t), (t, end)):
+                made = (
+                    _rank(cells[s], cells[v], keys, ranks) if s >= 0 and v < n else MOST
+                )
+                if now < made < MOST:
+                    _link(s, made, head, tail, ahead, behind)
+                elif made <= now:
+                    waiting = _enter(late, waiting, made << 32 | s)
+    return _squeeze(cells)
+
+
+@register_jitable
+def _squeeze(ids: Any) -> int:
+    """Move the tokens to the front; how many there are."""
     kept = 0
-    for t in range(n):
-        if ids[begin + t] >= 0:
-            ids[begin + kept] = ids[begin + t]
+    for t in range(len(ids)):
+        if ids[t] >= 0:
+            ids[kept] = ids[t]
             kept += 1
     return kept
 
@@ -169,12 +282,13 @@ def encode_pieces(
 ) -> None:
     """Write the tokens of the pieces that end at ``ends`` behind those in ``out``.
 
-    ``merges`` are the tokens of the 256 bytes and the table of pairs; ``tokens`` is the
-    table of whole pieces that are tokens without a merge, if there are such. ``seen``
-    finds pieces met before: a table of their numbers, hash, begin, end, first token and
-    number of tokens of each. ``state`` counts the pieces remembered and the tokens.
+    ``merges`` are the tokens of the 256 bytes, the table of pairs, and the bytes of
+    each token (none if merges do not keep them); ``tokens`` is the table of whole
+    pieces that are tokens without a merge, if there are such. ``seen`` finds pieces met
+    before: a table of their numbers, hash, begin, end, first token and number of tokens
+    of each. ``state`` counts the pieces remembered and the tokens.
     """
-    singles, keys, ranks, new = merges
+    singles, keys, ranks, new, lengths = merges
     offsets, store, by_bytes = tokens
     table, hashes, starts, stops, firsts, sizes = seen
     mask, most = len(table) - 1, len(hashes)
@@ -206,8 +320,11 @@ def encode_pieces(
                 out[w + t - i] = singles[data[t]]
             if j - i <= LONG:
                 size = _merge_short(out, w, j - i, keys, ranks, new, rank, made)
-            else:
+            elif j - i <= HUGE or len(lengths) == 0:
                 size = _merge_long(out, w, j - i, keys, ranks, new)
+            else:
+                cells = out[w : w + j - i]
+                size = _merge_huge(cells, keys, ranks, new, lengths)
         if known < most:
             table[at], hashes[known], starts[known], stops[known] = known + 1, h, i, j
             firsts[known], sizes[known] = w, size

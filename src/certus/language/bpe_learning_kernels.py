@@ -1,288 +1,287 @@
-"""Compiled loops of byte-level BPE: count pieces and learn merges.
+"""Compiled loops of byte-level BPE: learn merges.
 
 A text comes cut into pieces (a word with the space before it, a run of digits, of
 signs, of white space); merges stay inside of a piece. Learning works on distinct
-pieces, so that its cost does not grow with the corpus: tokens of a piece form a linked
-list, each pair of neighbours knows where it occurs, and a heap holds the pairs by how
-often they do.
+pieces, so that its cost does not grow with the corpus: their tokens stand in one array
+of cells, each pair of neighbours knows where it occurs, and a heap holds the pairs by
+how often they do.
+
+A step joins all places of a pair x y to c. It changes the counts of pairs (·, x) and
+(y, ·), and makes pairs (·, c) and (c, ·): both are added up by their other token, and
+pairs are looked up once for each such token, not for each place.
+
+No token is made twice. What happens between two places that no merge crosses does not
+depend on what is around them; so bytes that became c once, by the pair x y, become c by
+this pair wherever they become a token at all, and all in the same step. Therefore a
+pair gets all its places in the step that made the younger of its tokens. They stand
+behind each other, from left to right, and from then on its count can only fall.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
-from certus.language.bpe_table_kernels import hash_of, pair_key, place_of, same_bytes
+from certus.language.bpe_pair_kernels import (
+    empty_pairs,
+    enter_heap,
+    first_heap,
+    more_pairs,
+    new_row,
+    next_best,
+    row_place,
+    twice,
+    wider_table,
+)
+from certus.language.bpe_table_kernels import (
+    begin_before,
+    join_cells,
+)
+
+#: The cell between two pieces.
+_GAP = np.int32(-(2**31))
+#: Cells for which the first one's piece is written down; the others' are close to it.
+_NEAR = 16
 
 
-@kernel
-def count_pieces(
-    data: Any,
-    begin: int,
-    ends: Any,
-    table: Any,
-    hashes: Any,
-    offsets: Any,
-    store: Any,
-    counts: Any,
-    found: Any,
+class _Sides(NamedTuple):
+    """Sums over the places of a step, by the token on the left or right of them."""
+
+    total: Any  # 2 x tokens: how often
+    number: Any  # 2 x tokens: of places
+    met: Any  # 2 x tokens: those that have a sum
+    size: Any  # how many these are, for both sides
+
+
+@register_jitable
+def _piece_at(i: int, offsets: Any, near: Any) -> int:
+    """The piece of cell i: piece w has cells offsets[w] + w + 1 and following."""
+    w = near[i // _NEAR]
+    while i > offsets[w + 1] + w + 1:
+        w += 1
+    return w
+
+
+@register_jitable
+def _in_cells(offsets: Any, store: Any) -> tuple[Any, Any]:
+    """The bytes of the pieces with gaps around them, and pieces of some cells."""
+    n = len(offsets) - 1
+    cells = np.empty(offsets[n] + n + 1, np.int32)
+    near = np.zeros(len(cells) // _NEAR + 1, np.int32)
+    cells[0], i = _GAP, 1
+    for w in range(n):
+        for at in range(offsets[w], offsets[w + 1] + 1):
+            cells[i] = store[at] if at < offsets[w + 1] else _GAP
+            if i % _NEAR == 0:
+                near[i // _NEAR] = w
+            i += 1
+    return cells, near
+
+
+@register_jitable
+def _first_pairs(
+    offsets: Any, cells: Any, counts: Any, pairs: Any, table: Any, places: Any
 ) -> int:
-    """Count the pieces that end at ``ends``; how many, fewer if the arrays are full.
-
-    ``found`` holds the number of distinct pieces; piece p is
-    ``store[offsets[p]:offsets[p + 1]]``.
-    """
-    mask, p, i = len(table) - 1, found[0], begin
-    for e in range(len(ends)):
-        j = ends[e]
-        h = hash_of(data, i, j)
-        at = np.int64(h & np.uint64(mask))
-        while True:
-            known = table[at] - 1
-            if known < 0:
-                full = 2 * p > mask or p == len(counts)
-                if full or offsets[p] + j - i > len(store):
-                    found[0] = p
-                    return e
-                table[at] = p + 1
-                hashes[p] = h
-                store[offsets[p] : offsets[p] + j - i] = data[i:j]
-                offsets[p + 1] = offsets[p] + j - i
-                counts[p] = 1
-                p += 1
-                break
-            if hashes[known] == h and same_bytes(
-                data, i, j, store, offsets[known], offsets[known + 1]
-            ):
-                counts[known] += 1
-                break
-            at = (at + 1) & mask
-        i = j
-    found[0] = p
-    return len(ends)
-
-
-@kernel
-def fill_table(hashes: Any, n: int, table: Any) -> None:
-    """Put n pieces into an empty, larger table."""
-    mask = len(table) - 1
-    for p in range(n):
-        at = np.int64(hashes[p] & np.uint64(mask))
-        while table[at] != 0:
-            at = (at + 1) & mask
-        table[at] = p + 1
-
-
-@register_jitable
-def _before(counts: Any, pairs: Any, a: Any, b: Any, i: int, j: int) -> bool:
-    """Whether entry i of the heap is merged before j: more frequent, smaller tokens."""
-    if counts[i] != counts[j]:
-        return counts[i] > counts[j]
-    p, q = pairs[i], pairs[j]
-    return a[p] < a[q] or (a[p] == a[q] and b[p] < b[q])
-
-
-@register_jitable
-def _swap(counts: Any, pairs: Any, i: int, j: int) -> None:
-    counts[i], counts[j] = counts[j], counts[i]
-    pairs[i], pairs[j] = pairs[j], pairs[i]
-
-
-@register_jitable
-def _sink(counts: Any, pairs: Any, size: int, i: int, a: Any, b: Any) -> None:
-    while 2 * i + 1 < size:
-        c = 2 * i + 1
-        if c + 1 < size and _before(counts, pairs, a, b, c + 1, c):
-            c += 1
-        if not _before(counts, pairs, a, b, c, i):
-            return
-        _swap(counts, pairs, i, c)
-        i = c
-
-
-@register_jitable
-def _rise(counts: Any, pairs: Any, i: int, a: Any, b: Any) -> None:
-    while i > 0 and _before(counts, pairs, a, b, i, (i - 1) // 2):
-        _swap(counts, pairs, i, (i - 1) // 2)
-        i = (i - 1) // 2
-
-
-@register_jitable
-def _pair_of(
-    x: int, y: int, keys: Any, index: Any, a: Any, b: Any, first: Any, n: int
-) -> tuple[int, int]:
-    """The number of a pair, a new one if need be; and how many pairs there are."""
-    key = pair_key(x, y)
-    at = place_of(keys, key)
-    if keys[at] == 0:
-        keys[at], index[at] = key, n
-        a[n], b[n], first[n] = x, y, -1
-        n += 1
-    return index[at], n
-
-
-@register_jitable
-def _wider(keys: Any, index: Any, a: Any, b: Any, n: int) -> tuple[Any, Any]:
-    """The table of n pairs with four times the room; small tables stay in cache."""
-    keys = np.zeros(4 * len(keys), np.uint64)
-    index = np.empty(len(keys), np.int64)
-    for p in range(n):
-        key = pair_key(a[p], b[p])
-        at = place_of(keys, key)
-        keys[at], index[at] = key, p
-    return keys, index
-
-
-@register_jitable
-def _note(
-    p: int, i: int, places: Any, after: Any, first: Any, last: Any, n: int
-) -> int:
-    """Add place i to those of pair p."""
-    places[n], after[n] = i, -1
-    if first[p] < 0:
-        first[p] = n
-    else:
-        after[last[p]] = n
-    last[p] = n
-    return n + 1
-
-
-@register_jitable
-def _token_of(
-    store: Any, i: int, j: int, starts: Any, ends: Any, table: Any, n: int
-) -> int:
-    """The token with the bytes from i to j; n, after entering it, if there is none."""
-    mask = len(table) - 1
-    at = np.int64(hash_of(store, i, j) & np.uint64(mask))
-    while table[at] != 0:
-        known = table[at] - 1
-        if same_bytes(store, i, j, store, starts[known], ends[known]):
-            return known
-        at = (at + 1) & mask
-    table[at], starts[n], ends[n] = n + 1, i, j
+    """Count the pairs of bytes and write down where they are; how many pairs."""
+    often, size = np.zeros((256, 256), np.int64), np.zeros((256, 256), np.int64)
+    for w in range(len(counts)):
+        for i in range(offsets[w] + w + 1, offsets[w + 1] + w):
+            often[cells[i], cells[i + 1]] += counts[w]
+            size[cells[i], cells[i + 1]] += 1
+    n, begin = 0, 0
+    for x in range(256):
+        for y in range(256):
+            if size[x, y] > 0:
+                new_row(pairs, n, x, y, often[x, y], begin, size[x, y], table)
+                n, begin, size[x, y] = n + 1, begin + size[x, y], begin
+    for i in range(1, len(cells) - 2):
+        if cells[i] != _GAP and cells[i + 1] != _GAP:
+            places[size[cells[i], cells[i + 1]]] = i
+            size[cells[i], cells[i + 1]] += 1
     return n
 
 
-@kernel
+@register_jitable
+def _add(sides: Any, side: int, token: int, weight: int) -> None:
+    if sides.number[side, token] == 0:
+        sides.met[side, sides.size[side]] = token
+        sides.size[side] += 1
+    sides.total[side, token] += weight
+    sides.number[side, token] += 1
+
+
+@register_jitable
+def _clear(sides: Any) -> None:
+    for side in range(2):
+        for k in range(sides.size[side]):
+            token = sides.met[side, k]
+            sides.total[side, token] = sides.number[side, token] = 0
+        sides.size[side] = 0
+
+
+@register_jitable
+def _join(
+    some: Any, x: int, y: int, c: int, lengths: Any, cells: Any,
+    offsets: Any, near: Any, counts: Any, lost: Any,
+) -> int:  # fmt: skip
+    """Join the pair wherever it still stands, and keep these places; how many.
+
+    Adds up the pairs (·, x) and (y, ·) that are lost. Left of a place just joined there
+    is none: it was the right side of that one.
+    """
+    m, last = 0, -1
+    for k in range(len(some)):
+        i = np.int64(some[k])
+        j = i + lengths[x]
+        if cells[i] != x or cells[j] != y:
+            continue
+        end, weight = i + lengths[c], counts[_piece_at(i, offsets, near)]
+        if cells[i - 1] != _GAP:
+            left = begin_before(cells, i)
+            if left != last:
+                _add(lost, 0, cells[left], weight)
+        if cells[end] != _GAP:
+            _add(lost, 1, cells[end], weight)
+        join_cells(cells, i, j, end, c)
+        some[m], last = i, i
+        m += 1
+    return m
+
+
+@register_jitable
+def _count_beside(
+    some: Any, size: int, cells: Any, offsets: Any, near: Any, counts: Any, made: Any
+) -> None:
+    """Add up the pairs (·, c) and (c, ·) at places where c was just made."""
+    last = -1
+    for k in range(len(some)):
+        i = np.int64(some[k])
+        weight = counts[_piece_at(i, offsets, near)]
+        if cells[i - 1] != _GAP:
+            left = begin_before(cells, i)
+            if left != last:
+                _add(made, 0, cells[left], weight)
+        if cells[i + size] != _GAP:
+            _add(made, 1, cells[i + size], weight)
+        last = i
+
+
+@register_jitable
+def _note_beside(some: Any, size: int, cells: Any, free: Any, places: Any) -> None:
+    """Write down the places of these pairs, from ``free`` on by side and token."""
+    last = -1
+    for k in range(len(some)):
+        i = np.int64(some[k])
+        if cells[i - 1] != _GAP:
+            left = begin_before(cells, i)
+            if left != last:
+                token = cells[left]
+                places[free[0, token]] = left
+                free[0, token] += 1
+        if cells[i + size] != _GAP:
+            token = cells[i + size]
+            places[free[1, token]] = i
+            free[1, token] += 1
+        last = i
+
+
+@register_jitable
+def _forget(lost: Any, x: int, y: int, table: Any, pairs: Any) -> None:
+    """Take the pairs (·, x) and (y, ·) that are lost from the counts."""
+    for side in range(2):
+        for k in range(lost.size[side]):
+            token = lost.met[side, k]
+            left, right = (token, x) if side == 0 else (y, token)
+            p = table[row_place(table, pairs, left, right)] - 1
+            pairs.often[p] -= lost.total[side, token]
+    _clear(lost)
+
+
+@register_jitable
+def _enter_pairs(
+    made: Any, c: int, table: Any, pairs: Any, n: int, begin: int, free: Any
+) -> tuple[int, int]:
+    """Enter the pairs (·, c) and (c, ·), with room for their places.
+
+    Writes the beginnings into ``free``; returns how many rows and places there are.
+    """
+    for side in range(2):
+        for k in range(made.size[side]):
+            token = made.met[side, k]
+            often, size = made.total[side, token], made.number[side, token]
+            left, right = (token, c) if side == 0 else (c, token)
+            new_row(pairs, n, left, right, often, begin, size, table)
+            free[side, token] = begin
+            n, begin = n + 1, begin + size
+    return n, begin
+
+
+@register_jitable
+def _sides(n: int) -> Any:
+    size = np.zeros(2, np.int64)
+    total, number = np.zeros((2, n), np.int64), np.zeros((2, n), np.int64)
+    return _Sides(total, number, np.empty((2, n), np.int32), size)
+
+
 def learn_merges(
     offsets: Any, store: Any, counts: Any, n_wanted: int, least: int, merges: Any
 ) -> int:
     """Merge the most frequent pair again and again; returns how often.
 
-    Row r of ``merges`` gets left, right and the token made: a new one, or the one that
-    has these bytes already. Every pair has a list of the places it was seen at; a place
-    counts while its tokens still stand there. An entry of the heap holds the count it
-    was entered with; counts that fell since are entered again when they come up.
+    Row r of ``merges`` gets left, right and the token made, 256 + r.
     """
-    total = offsets[-1]
-    tokens = store[:total].astype(np.int32)
-    ahead = np.empty(total, np.int64)
-    behind = np.empty(total, np.int64)
-    weight = np.empty(total, np.int64)
-    for w in range(len(counts)):
-        for i in range(offsets[w], offsets[w + 1]):
-            ahead[i] = i + 1 if i + 1 < offsets[w + 1] else -1
-            behind[i] = i - 1 if i > offsets[w] else -1
-            weight[i] = counts[w]
+    short = offsets[-1] + len(offsets) < 2**31
     # A merge takes one token away and makes at most two pairs: 3·total in all.
-    most = 3 * total + 1
-    places, after = np.empty(most, np.int64), np.empty(most, np.int64)
-    keys, index = np.zeros(1 << 14, np.uint64), np.empty(1 << 14, np.int64)
-    a, b = np.empty(most, np.int32), np.empty(most, np.int32)
-    often, touched = np.zeros(most, np.int64), np.full(most, -1, np.int64)
-    first, last = np.empty(most, np.int64), np.empty(most, np.int64)
-    heap_counts, heap_pairs = np.empty(2 * most, np.int64), np.empty(2 * most, np.int64)
-    fresh = np.empty(2 * total + 1, np.int64)
-    # Bytes of the tokens, as stretches of the store; single bytes are not looked up.
-    starts = np.zeros(256 + n_wanted, np.int64)
-    ends = np.zeros(256 + n_wanted, np.int64)
-    ends[:256] = 1
-    room = 1024
-    while room < 4 * n_wanted:
-        room *= 2
-    table = np.zeros(room, np.int64)
+    places = np.empty(3 * offsets[-1] + 1, np.int32 if short else np.int64)
+    return _learn(offsets, store, counts, n_wanted, least, places, merges)
 
-    n_pairs = n_places = 0
-    for i in range(total):
-        if 2 * n_pairs + 8 > len(keys):
-            keys, index = _wider(keys, index, a, b, n_pairs)
-        if ahead[i] >= 0:
-            p, n_pairs = _pair_of(
-                tokens[i], tokens[i + 1], keys, index, a, b, first, n_pairs
-            )
-            often[p] += weight[i]
-            n_places = _note(p, i, places, after, first, last, n_places)
-    size = n_pairs
-    for p in range(size):
-        heap_counts[p], heap_pairs[p] = often[p], p
-    for i in range(size // 2, -1, -1):
-        _sink(heap_counts, heap_pairs, size, i, a, b)
 
-    done, n_tokens = 0, 256
-    while n_tokens < 256 + n_wanted and done < len(merges) and size > 0:
-        best, count = heap_pairs[0], heap_counts[0]
-        if count != often[best]:  # fewer than when it was entered, or entered again
-            if count > often[best] > 0:
-                heap_counts[0] = often[best]
-            else:
-                size -= 1
-                heap_counts[0], heap_pairs[0] = heap_counts[size], heap_pairs[size]
-            _sink(heap_counts, heap_pairs, size, 0, a, b)
-            continue
-        if count < least:
-            break
-        size -= 1
-        heap_counts[0], heap_pairs[0] = heap_counts[size], heap_pairs[size]
-        _sink(heap_counts, heap_pairs, size, 0, a, b)
-        x, y, c, n_fresh, at = a[best], b[best], -1, 0, first[best]
-        while at >= 0:
-            i = places[at]
-            at = after[at]
-            j = ahead[i] if tokens[i] == x else -1
-            if j < 0 or tokens[j] != y:
-                continue
-            if 2 * n_pairs + 8 > len(keys):
-                keys, index = _wider(keys, index, a, b, n_pairs)
-            w, left, right = weight[i], behind[i], ahead[j]
-            if c < 0:
-                end = j + ends[y] - starts[y]
-                c = _token_of(store, i, end, starts, ends, table, n_tokens)
-                n_tokens += c == n_tokens
-            if left >= 0:
-                p, n_pairs = _pair_of(
-                    tokens[left], x, keys, index, a, b, first, n_pairs
-                )
-                often[p] -= w
-            if right >= 0:
-                p, n_pairs = _pair_of(
-                    y, tokens[right], keys, index, a, b, first, n_pairs
-                )
-                often[p] -= w
-                behind[right] = i
-            tokens[i], tokens[j], ahead[i] = c, -1, right
-            for side in range(2):
-                s = left if side == 0 else i
-                t = i if side == 0 else right
-                if s >= 0 and t >= 0:
-                    p, n_pairs = _pair_of(
-                        tokens[s], tokens[t], keys, index, a, b, first, n_pairs
-                    )
-                    often[p] += w
-                    n_places = _note(p, s, places, after, first, last, n_places)
-                    if touched[p] != done:
-                        touched[p] = done
-                        fresh[n_fresh] = p
-                        n_fresh += 1
-        often[best] = 0
+@kernel
+def _learn(
+    offsets: Any, store: Any, counts: Any, n_wanted: int, least: int, places: Any,
+    merges: Any,
+) -> int:  # fmt: skip
+    """As :func:`learn_merges`; ``places`` has room for all places of pairs.
+
+    A place counts while its tokens still stand there.
+    """
+    cells, near = _in_cells(offsets, store)
+    room, most = 1 << 17, 256 + n_wanted
+    pairs, table = empty_pairs(room), np.zeros(room, np.int32)
+    n_rows = _first_pairs(offsets, cells, counts, pairs, table, places)
+    n_places = pairs.begin[n_rows - 1] + pairs.size[n_rows - 1] if n_rows else 0
+    heap_counts, heap_rows = np.empty(room, np.int64), np.empty(room, np.int32)
+    size = n_rows
+    first_heap(heap_counts, heap_rows, size, pairs)
+    lengths = np.ones(most, np.int64)
+    lost, made, free = _sides(most), _sides(most), np.empty((2, most), np.int64)
+    for done in range(n_wanted):
+        best, size = next_best(heap_counts, heap_rows, size, pairs, least)
+        if best < 0:
+            return done
+        x, y, c = pairs.left[best], pairs.right[best], 256 + done
+        lengths[c] = lengths[x] + lengths[y]
+        some = places[pairs.begin[best] : pairs.begin[best] + pairs.size[best]]
+        m = _join(some, x, y, c, lengths, cells, offsets, near, counts, lost)
+        some = some[:m]
+        _forget(lost, x, y, table, pairs)
+        pairs.often[best] = 0
+        _count_beside(some, lengths[c], cells, offsets, near, counts, made)
+        n_fresh = made.size[0] + made.size[1]
+        while n_rows + n_fresh > len(pairs.left):
+            pairs = more_pairs(pairs)
+        while 2 * (n_rows + n_fresh) > len(table):
+            table = wider_table(table, pairs, n_rows)
+        while size + n_fresh > len(heap_counts):
+            heap_counts, heap_rows = twice(heap_counts), twice(heap_rows)
+        n_rows, n_places = _enter_pairs(made, c, table, pairs, n_rows, n_places, free)
+        _note_beside(some, lengths[c], cells, free, places)
+        _clear(made)
+        size = enter_heap(
+            n_rows - n_fresh, n_rows, heap_counts, heap_rows, size, pairs, least
+        )
         merges[done, 0], merges[done, 1], merges[done, 2] = x, y, c
-        done += 1
-        for t in range(n_fresh):
-            p = fresh[t]
-            if often[p] > 0:
-                heap_counts[size], heap_pairs[size] = often[p], p
-                size += 1
-                _rise(heap_counts, heap_pairs, size - 1, a, b)
-    return done
+    return n_wanted

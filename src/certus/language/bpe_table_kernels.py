@@ -1,6 +1,12 @@
-"""Hash tables of byte-level BPE, for compiled loops: pieces of text, pairs of tokens.
+"""Tables and lists of byte-level BPE, for compiled loops.
 
-Tables have open addresses and a power of two as their size. Entry 0 is free.
+Hash tables of pieces of text and of pairs of tokens have open addresses and a power of
+two as their size. Entry 0 is free.
+
+Lists of tokens are one array of cells, one for each byte: the first cell of a token
+holds its number, the last one minus its length if it has more than one byte, and those
+between are negative. So both neighbours of a token are found, and two tokens are joined
+in place, without links.
 """
 
 from __future__ import annotations
@@ -35,7 +41,8 @@ def same_bytes(data: Any, i: int, j: int, store: Any, start: int, end: int) -> b
 
 
 @register_jitable
-def _spread(key: Any) -> Any:
+def spread(key: Any) -> Any:
+    """A number for a pair whose low bits can be its place in a table."""
     key = (key ^ key >> _TURN) * _ODD
     return key ^ key >> _TURN
 
@@ -44,7 +51,7 @@ def _spread(key: Any) -> Any:
 def place_of(keys: Any, key: Any) -> Any:
     """Where a pair stands in the table, or the free place where it would."""
     mask = len(keys) - 1
-    at = np.int64(_spread(key) & np.uint64(mask))
+    at = np.int64(spread(key) & np.uint64(mask))
     while keys[at] != 0 and keys[at] != key:
         at = (at + 1) & mask
     return at
@@ -54,3 +61,18 @@ def place_of(keys: Any, key: Any) -> Any:
 def pair_key(a: int, b: int) -> Any:
     """A number for a pair of tokens, never 0."""
     return (np.uint64(a) << np.uint64(32) | np.uint64(b)) + np.uint64(1)
+
+
+@register_jitable
+def begin_before(cells: Any, i: int) -> int:
+    """Where the token begins that ends before cell i."""
+    back = np.int64(cells[i - 1])
+    return i - 1 if back >= 0 else i + back
+
+
+@register_jitable
+def join_cells(cells: Any, i: int, j: int, end: int, token: int) -> None:
+    """Put one token in the place of the one from i to j and the one from j to end."""
+    cells[j] = -1
+    cells[end - 1] = i - end
+    cells[i] = token

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from certus.language import bpe_learning_kernels as kernels
+from certus.language import bpe_counting_kernels as kernels
 from certus.language import splitting_kernels as splitting
 from certus.typing import Array
 
@@ -60,6 +60,24 @@ def as_bytes(text: Any) -> bytes:
     raise TypeError(f"a text must be str or bytes, got {type(text).__name__}.")
 
 
+def refuse_characters(texts: Any) -> None:
+    """A list of more than one text, all of them single characters, is one text."""
+    listed = isinstance(texts, list | tuple) and len(texts) > 1
+    if listed and all(isinstance(text, str) and len(text) == 1 for text in texts):
+        raise ValueError(
+            f"texts is a list of {len(texts)} single characters, each of which would "
+            "be a text of its own. Join them: ''.join(texts)."
+        )
+
+
+def refuse_folder(path: PathLike[str]) -> None:
+    """A folder has no text of its own."""
+    if Path(path).is_dir():
+        raise ValueError(
+            f"{path} is a folder; give its files: list(Path({str(path)!r}).glob('*'))."
+        )
+
+
 def stretches(texts: Any) -> Iterator[bytes]:
     """The texts as bytes; files in parts that end where a piece does."""
     if isinstance(texts, PathLike):
@@ -79,10 +97,7 @@ def stretches(texts: Any) -> Iterator[bytes]:
 
 
 def _file(path: Any) -> Iterator[bytes]:
-    if Path(path).is_dir():
-        raise ValueError(
-            f"{path} is a folder; give its files: list(Path({str(path)!r}).glob('*'))."
-        )
+    refuse_folder(path)
     rest: list[bytes] = []  # joined once, however long a text without a space is
     with open(path, "rb") as file:
         while part := file.read(CHUNK):

@@ -25,12 +25,19 @@ from certus.certificate import Evidence
 from certus.language import bpe_encoding_kernels as encoding
 from certus.language import bpe_learning_kernels as learning
 from certus.language import vocabularies
-from certus.language.pieces import PieceCounts, as_bytes, in_pieces
+from certus.language.pieces import (
+    PieceCounts,
+    as_bytes,
+    in_pieces,
+    refuse_characters,
+)
 from certus.language.splitting_kernels import RULES
 from certus.typing import Array
 
 #: Pieces whose tokens an encoding remembers.
 REMEMBERED = 1 << 16
+#: Tokens that are decoded at a time; as Python's numbers they take much memory.
+DECODED = 1 << 20
 #: Hash tables of fitted tokenisers, which are made when they are first needed.
 _TABLES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -148,7 +155,8 @@ class ByteTokenizer(Model):
                 f"token {wrong[0]} is not in the vocabulary, which has tokens from 0 "
                 f"to {len(tokens) - 1}. Decode with the tokeniser that made them."
             )
-        return b"".join([tokens[i] for i in ids.tolist()])
+        parts = (ids[i : i + DECODED].tolist() for i in range(0, len(ids), DECODED))
+        return b"".join([b"".join([tokens[i] for i in part]) for part in parts])
 
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
         """The text of the tokens.
@@ -287,19 +295,18 @@ class BPETokenizer(ByteTokenizer):
                 f"vocab_size must be at least {256 + len(names)}: one token for each "
                 f"byte and for each special token; got {self.vocab_size!r}."
             )
-        _refuse_characters(X)
+        refuse_characters(X)
         offsets, store, counts = PieceCounts(RULES[self.pattern]).add(X).arrays()
         if not len(counts):
             raise ValueError("The texts hold no byte; give at least one.")
         wanted = self.vocab_size - 256 - len(names)
-        merges = np.empty((2 * wanted, 3), np.int32)
+        merges = np.empty((wanted, 3), np.int32)
         done = learning.learn_merges(
             offsets, store, counts, wanted, int(self.min_count), merges
         )
         tokens = [bytes([b]) for b in range(256)]
-        for left, right, made in merges[:done].tolist():
-            if made == len(tokens):
-                tokens.append(tokens[left] + tokens[right])
+        for left, right, _ in merges[:done].tolist():
+            tokens.append(tokens[left] + tokens[right])
         special = {name: len(tokens) + i for i, name in enumerate(names)}
         self._remember(tokens + [b""] * len(names), merges[:done].copy(), special)
         return Fitted(Evidence("tokenizer"), None, None)
@@ -328,6 +335,7 @@ class BPETokenizer(ByteTokenizer):
         seen = (np.zeros(room, np.int64), np.empty(most, np.uint64), *numbers)
         state, out = np.zeros(2, np.int64), np.empty(len(data), np.int32)
         for begin, ends in in_pieces(text, RULES[self.pattern]):
+            _refuse_pieces(begin, ends)
             encoding.encode_pieces(text, begin, ends, merges, whole, seen, state, out)
         return out[: state[1]].copy()
 
@@ -342,8 +350,9 @@ class BPETokenizer(ByteTokenizer):
             keys = np.zeros(room, np.uint64)
             ranks, new = np.zeros(room, np.int32), np.zeros(room, np.int32)
             encoding.pair_table(merges, keys, ranks, new)
-            whole = self._table_of_pieces()
-            made = _TABLES[self] = (self.merges_, (singles, keys, ranks, new), whole)
+            lengths = _lengths(self.tokens_, merges)
+            pairs = (singles, keys, ranks, new, lengths)
+            made = _TABLES[self] = (self.merges_, pairs, self._table_of_pieces())
         return made[1:]
 
     def _table_of_pieces(self) -> tuple[Array, Array, Array]:
@@ -456,13 +465,25 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _refuse_characters(texts: Any) -> None:
-    """A list of single characters is one text that was taken apart."""
-    listed = isinstance(texts, list | tuple) and len(texts) > 1
-    if listed and all(isinstance(text, str) and len(text) == 1 for text in texts):
+def _lengths(tokens: Sequence[bytes], merges: Array) -> Array:
+    """The bytes of each token; empty if a merge, as of a forged file, changes them."""
+    lengths = np.array([len(token) for token in tokens], np.int64)
+    none = np.zeros(0, np.int64)
+    if merges.size == 0:
+        return lengths
+    if merges.min() < 0 or merges.max() >= len(lengths):
+        return none
+    left, right, made = lengths[merges.T]
+    kept = np.array_equal(left + right, made) and min(left.min(), right.min()) > 0
+    return lengths if kept else none
+
+
+def _refuse_pieces(begin: int, ends: Array) -> None:
+    """Places of a piece are numbered in 32 bits."""
+    if np.diff(ends, prepend=begin).max() > encoding.MOST:
         raise ValueError(
-            f"texts is a list of {len(texts)} single characters, which have no "
-            "neighbours to join. Give the text itself: ''.join(texts)."
+            "the text has a word of more than 2 GB, which cannot be encoded at once. "
+            "Encode it in parts."
         )
 
 

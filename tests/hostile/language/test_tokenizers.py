@@ -232,3 +232,11 @@ def test_a_forged_model_file_does_not_crash(model, tmp_path: Path) -> None:
         certus.certify(back)
     with pytest.raises(ValueError, match="not in the vocabulary"):
         back.decode(back.encode("ab"))
+
+
+@pytest.mark.parametrize("made", [258, 10**6])
+def test_forged_merges_do_not_crash_where_a_word_is_huge(made: int) -> None:
+    """There compiled code goes from token to token by their lengths."""
+    changed = BPETokenizer(270).fit("low lower lowest " * 9)
+    changed.merges_ = np.array([[97, 98, made], *changed.merges_.tolist()], np.int32)
+    assert changed.encode("ab" * 40_000).tolist() == [made] * 40_000
