@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Fitted, certified_fit, check_number
 from certus.certificate import Evidence
-from certus.language.base import TextModel, end_of, joined, read_documents
+from certus.language.base import TextModel, end_of
 from certus.typing import Array
 
 __all__ = ["MixtureOfModels"]
@@ -87,9 +87,7 @@ class MixtureOfModels(TextModel):
             Ignored.
         """
         check_number("tol", self.tol, open_low=True)
-        self.tokenizer_ = _common_tokenizer(self.models)
-        documents = read_documents(texts)
-        ids = joined(self.tokenizer_, documents)
+        documents, ids = self._read(texts, _common_tokenizer(self.models))
         L = _log_probs(self.models, ids)
         scale = len(ids) / (np.log(2) * sum(map(len, documents)))  # nats of a token
         self.member_bits_ = -L.mean(axis=0) * scale

@@ -24,13 +24,7 @@ from certus.base import Fitted, certified_fit, check_number
 from certus.certificate import Evidence
 from certus.evidence import CorpusWitness
 from certus.language import ngram_kernels as kernels
-from certus.language.base import (
-    TextModel,
-    end_of,
-    fitted_tokenizer,
-    joined,
-    read_documents,
-)
+from certus.language.base import TextModel, end_of, known_tokens
 from certus.language.ngram_counts import count_runs, discounts, is_tree, shares
 from certus.typing import Array
 
@@ -118,10 +112,9 @@ class NGramModel(TextModel):
             Ignored.
         """
         check_number("order", self.order, 1, 64, integer=True)
-        documents = read_documents(texts)
-        self.tokenizer_ = fitted_tokenizer(self.tokenizer, documents)
+        documents, ids = self._read(texts, self.tokenizer)
         end, V = end_of(self.tokenizer_), self.tokenizer_.n_tokens
-        ids = np.append(joined(self.tokenizer_, documents), np.int32(end))
+        ids = np.append(ids, np.int32(end))
         tree = count_runs(ids, end, V, int(self.order))
         self.starts_, self.first_, self.last_tokens_, self.suffixes_ = tree[:4]
         self.counts_ = tree.counts
@@ -195,12 +188,7 @@ class NGramModel(TextModel):
     def _walk(self, ids: Array) -> tuple[Array, int]:
         """Log p of each token, and the longest known context at the end."""
         V, end, longest, arrays, _ = self._checked()
-        ids = np.ascontiguousarray(ids, np.int64)
-        if ids.ndim != 1 or (len(ids) and not 0 <= ids.min() <= ids.max() < V):
-            raise ValueError(
-                f"ids must be a line of tokens from 0 to {V - 1}. Encode the text "
-                "with the model's tokenizer_."
-            )
+        ids = np.ascontiguousarray(known_tokens(ids, V), np.int64)
         room, out = np.empty(len(self.starts_), np.int64), np.empty(len(ids))
         last = kernels.walk(ids, end, V, longest, *arrays, room, out)
         return out, int(last)

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from certus.language import scoring
-from certus.language.base import TextModel, end_of
+from certus.language.base import TextModel, end_of, known_tokens
 from certus.language.looking import NetworkViews
 from certus.language.windows import begin_of
 from certus.language.writing import Writer
@@ -79,18 +79,7 @@ class TransformerText(Writer, NetworkViews, TextModel):
         return self.network_
 
     def _known(self, ids: Array) -> Array:
-        """Tokens as an array, or an error that names the one it does not know."""
-        ids = np.asarray(ids)
-        if ids.size == 0:
-            return np.zeros(0, np.int32)
-        n = self.tokenizer_.n_tokens
-        whole = ids.ndim == 1 and ids.dtype.kind in "iu"
-        if not whole or ids.min() < 0 or ids.max() >= n:
-            raise ValueError(
-                f"ids must be a list of tokens, whole numbers from 0 to {n - 1}. Use "
-                "model.tokenizer_.encode(text)."
-            )
-        return ids
+        return known_tokens(ids, self.tokenizer_.n_tokens)
 
     def _stream(self, ids: Array) -> Array:
         """Tokens behind the end-of-text token that a text begins with."""
