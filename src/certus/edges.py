@@ -118,6 +118,8 @@ def _of_array(graph: Any, n: int | None, directed: bool) -> Any:
     )
     try:
         found = np.asarray(as_array(graph))
+        if found.dtype.kind == "c":
+            raise ValueError("complex weights")
         if found.dtype.kind not in "biuf":
             found = found.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -252,8 +254,16 @@ def read_labels(y: Any, n: int, names: list[Any] | None = None) -> Any:
     return found
 
 
-def class_places(y: Any) -> tuple[Array, Array]:
+def has_signs(classes: Array) -> bool:
+    """Whether −1 is one of the classes of a model."""
+    return classes.dtype.kind in "if" and bool((classes == UNKNOWN).any())
+
+
+def class_places(y: Any, *, signs: bool = False) -> tuple[Array, Array]:
     """The classes, and the place of each node's label among them, −1 where unknown.
+
+    With ``signs``, −1 is a class where there is only one other: for a classifier that
+    needs two, −1 and +1 can mean nothing else.
 
     Examples
     --------
@@ -267,6 +277,8 @@ def class_places(y: Any) -> tuple[Array, Array]:
         known = np.array([label is not None and label != UNKNOWN for label in y])
     elif y.dtype.kind in "biuf":
         known = y != UNKNOWN
+    if signs and y.dtype.kind in "if" and len(np.unique(y[known])) == 1:
+        known[:] = True
     if not known.any():
         raise ValueError("y holds no labels: every entry is -1.")
     labels = y[known]

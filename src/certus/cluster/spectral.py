@@ -91,7 +91,7 @@ class SpectralClustering(ClusterMixin, Model):
     coef0 : float, default=1
         Constant of the kernels "poly" and "sigmoid".
     kernel_params : dict, default=None
-        Further arguments of the kernel.
+        Further arguments of a function. They may also be those of a kernel.
     n_jobs : int, default=None
         Number of processes that look for neighbours.
     verbose

@@ -1,10 +1,10 @@
 """Which nodes are linked: scores of pairs from vectors of the nodes.
 
-    Q ≈ Σ_c λ_c v_c v_cᵀ,   s_ij = √(d̃ᵢd̃ⱼ)·Σ_c λ_c^power v_ic v_jc
+    Q ≈ Σ_c λ_c v_c v_cᵀ,   s_ij = √(d̃ᵢd̃ⱼ)·Σ_c λ_c^p v_ic v_jc
 
 The largest eigenvalues of Q = D̃^{-1/2}(A + I)D̃^{-1/2} and their vectors describe a
 graph best in few numbers. A score is an inner product of vectors of the two nodes; with
-power 2 it counts paths of two edges and so common neighbours. Some edges are held out,
+p = 2 it counts paths of two edges and so common neighbours. Some edges are held out,
 and how well they are told from pairs without an edge is said with an interval.
 """
 
@@ -47,8 +47,8 @@ class LinkPredictor(Model):
     ----------
     n_components : int, default=16
         Number of components.
-    power : int, default=2
-        Length of the paths that a score counts.
+    path_length : int, default=2
+        Length p of the paths that a score counts.
     test_size : float, default=0.1
         Share of the edges that is held out; 0 for none.
     delta : float, default=0.05
@@ -89,14 +89,14 @@ class LinkPredictor(Model):
         self,
         n_components: int = 16,
         *,
-        power: int = 2,
+        path_length: int = 2,
         test_size: float = 0.1,
         delta: float = 0.05,
         tol: float = 1e-6,
         random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
-        self.power = power
+        self.path_length = path_length
         self.test_size = test_size
         self.delta = delta
         self.tol = tol
@@ -114,7 +114,7 @@ class LinkPredictor(Model):
             Ignored.
         """
         check_number("n_components", self.n_components, 1, integer=True)
-        check_number("power", self.power, 1, integer=True)
+        check_number("path_length", self.path_length, 1, integer=True)
         check_number("test_size", self.test_size, 0, 1)
         check_number("delta", self.delta, 0, 1, open_low=True)
         check_number("tol", self.tol)
@@ -164,7 +164,7 @@ class LinkPredictor(Model):
             )
         root = np.sqrt(1.0 + np.asarray(self.graph_.sum(axis=1)).ravel())
         V = root[:, None] * self.eigenvectors_
-        powers = self.eigenvalues_ ** int(self.power)
+        powers = self.eigenvalues_ ** int(self.path_length)
         return np.einsum("pc,c,pc->p", V[ends[:, 0]], powers, V[ends[:, 1]])
 
 

@@ -1,6 +1,6 @@
 """Classification of nodes by a network that mixes neighbours.
 
-    minimise over θ:  Σ_{i labelled} sᵢ ℓ(yᵢ, f(A, X; θ)ᵢ) / Σ s
+    minimise over θ:  mean over labelled i of ℓ(yᵢ, f(A, X; θ)ᵢ)
 
 ℓ is the cross-entropy and f the network
 :class:`certus.neural_network.modules.GraphNetwork`. Labels of a few nodes are enough
@@ -19,7 +19,7 @@ from torch import nn
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Claim
-from certus.edges import class_places, read_labels
+from certus.edges import class_places, has_signs, read_labels
 from certus.graph.joining import nodes_to_predict, read_nodes
 from certus.graph.node_data import NodeInputs, NodeRows
 from certus.neural_network.batches import NetworkInputs
@@ -34,7 +34,7 @@ from certus.neural_network.parameters import (
 from certus.neural_network.row_targets import ClassTargets
 from certus.neural_network.run import TrainingRun
 from certus.neural_network.wrapping import dtype_of
-from certus.typing import Array, ArrayLike
+from certus.typing import Array
 
 
 @trained_with(
@@ -50,7 +50,7 @@ class NodeClassifier(ClassTargets):
 
     Objective
     ---------
-    Σ sᵢ ℓ(yᵢ, f(A, X; θ)ᵢ) / Σ s over nodes with a label, ℓ the cross-entropy.
+    The mean of ℓ(yᵢ, f(A, X; θ)ᵢ) over nodes with a label, ℓ the cross-entropy.
 
     Certificate
     -----------
@@ -118,14 +118,7 @@ class NodeClassifier(ClassTargets):
     ) -> None: ...
 
     @certified_fit
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: ArrayLike | None = None,
-        *,
-        graph: Any = None,
-    ) -> Any:
+    def fit(self, X: Any, y: Any, *, graph: Any = None) -> Any:
         """Learn from the nodes that have a label.
 
         Parameters
@@ -135,8 +128,7 @@ class NodeClassifier(ClassTargets):
             feature of its own for each node.
         y : array-like of shape (n_nodes,) or dict
             Classes, −1 where there is no label; or a dict from a node to its class.
-        sample_weight : array-like of shape (n_nodes,), optional
-            Row weights. Those of nodes without a label do not count.
+            Without a graph, −1 and one other label are two classes.
         graph : sparse matrix, array, list of edges, networkx graph or PyG Data, \
 optional
             Edges between the nodes, without a direction. By default each row of X is
@@ -151,34 +143,19 @@ optional
         given = X if graph is None else (X, graph)
         A, X, names = read_nodes(self, X, graph)
         line = read_labels(y, A.shape[0], names)
-        _, codes = class_places(line)
+        _, codes = class_places(line, signs=graph is None)
         known = np.flatnonzero(codes >= 0)
         labels = (
             np.array(line[known].tolist()) if line.dtype.kind == "O" else (line[known])
         )
-        weights = sample_weight
-        if weights is not None:
-            weights = np.asarray(weights, dtype=np.float64)
-            if weights.shape != (A.shape[0],):
-                raise ValueError(
-                    f"sample_weight has shape {weights.shape}; expected "
-                    f"({A.shape[0]},)."
-                )
-            weights = weights[known]
-        done = self._fit(NodeRows(A, X, known), labels, weights)
+        done = self._fit(NodeRows(A, X, known), labels)
         self.graph_, self.X_ = A, X
         everything = NodeRows(A, X, np.arange(A.shape[0]))
         z = self._outputs(everything)
         self.label_distributions_ = self._probabilities(z)
         self.transduction_ = self.classes_[self._decide(z)]
-        return Fitted(
-            done.evidence,
-            given,
-            line,
-            None if sample_weight is None else np.asarray(sample_weight, float),
-            done.status,
-            measured=done.measured,
-        )
+        measured = done.measured
+        return Fitted(done.evidence, given, line, None, done.status, measured=measured)
 
     # -- what the training loop asks for ------------------------------------------
 
@@ -230,11 +207,11 @@ optional
         if not isinstance(X, NodeRows):  # as certify passes it
             check_is_fitted(self, "module_")
             line = np.asarray(y)
-            known = np.flatnonzero(class_places(line)[1] >= 0)
+            known = np.flatnonzero(
+                class_places(line, signs=has_signs(self.classes_))[1] >= 0
+            )
             X = NodeRows(self.graph_, self.X_, known)
             y = np.array(line[known].tolist())
-            if sample_weight is not None:
-                sample_weight = np.asarray(sample_weight)[known]
         return super()._measured(witness, X, y, sample_weight, level)
 
     @property
@@ -291,7 +268,8 @@ optional
         ndarray of shape (n_nodes,)
             Classes.
         """
-        return self.classes_[self._decide(self._scores(X, graph))]
+        places = self._decide(self._scores(X, graph))
+        return self.classes_[places]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,6 +1,6 @@
 """Simple graph convolution: a logistic regression on features mixed along the graph.
 
-    Z = Q^k X,   minimise over W, b:  Σ sᵢ ℓ(yᵢ, Wzᵢ + b) + Ω(W)/C  over labelled nodes
+    Z = Q^k X,   minimise over W, b:  Σ ℓ(yᵢ, Wzᵢ + b) + Ω(W)/C  over labelled nodes
 
 A network of k layers without bends between them is this. The mixing is done once, and
 what is left is convex: the fit has a duality gap.
@@ -22,7 +22,7 @@ from certus.edges import class_places, read_labels
 from certus.graph.filters import mixed, renormalized
 from certus.graph.joining import nodes_to_predict, read_nodes
 from certus.linear_model import LogisticRegression
-from certus.typing import Array, ArrayLike
+from certus.typing import Array
 
 
 class SGCClassifier(ClassifierMixin, Estimator):
@@ -30,7 +30,7 @@ class SGCClassifier(ClassifierMixin, Estimator):
 
     Objective
     ---------
-    Σ sᵢ ℓ(yᵢ, Wzᵢ + b) + ‖W‖²/(2C) over nodes with a label, Z = Q^steps X with
+    Σ ℓ(yᵢ, Wzᵢ + b) + ‖W‖²/(2C) over nodes with a label, Z = Q^steps X with
     Q = D̃^{-1/2}(A + I)D̃^{-1/2}.
 
     Certificate
@@ -115,14 +115,7 @@ class SGCClassifier(ClassifierMixin, Estimator):
         self.max_time = max_time
 
     @certified_fit
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: ArrayLike | None = None,
-        *,
-        graph: Any = None,
-    ) -> Any:
+    def fit(self, X: Any, y: Any, *, graph: Any = None) -> Any:
         """Mix the features and fit the coefficients to the nodes that have a label.
 
         Parameters
@@ -132,8 +125,7 @@ class SGCClassifier(ClassifierMixin, Estimator):
             feature of its own for each node.
         y : array-like of shape (n_nodes,) or dict
             Classes, −1 where there is no label; or a dict from a node to its class.
-        sample_weight : array-like of shape (n_nodes,), optional
-            Row weights. Those of nodes without a label do not count.
+            Without a graph, −1 and one other label are two classes.
         graph : sparse matrix, array, list of edges, networkx graph or PyG Data, \
 optional
             Edges between the nodes, without a direction. By default each row of X is
@@ -145,19 +137,10 @@ optional
         A, X, names = read_nodes(self, X, graph)
         n = A.shape[0]
         line = read_labels(y, n, names)
-        _, codes = class_places(line)
+        _, codes = class_places(line, signs=graph is None)
         known = np.flatnonzero(codes >= 0)
         labels = np.array(line[known].tolist())
         Z = self._mixed(A, X)
-        weights = None
-        if sample_weight is not None:
-            weights = np.asarray(sample_weight, dtype=np.float64)
-            if weights.ndim == 0:
-                weights = np.full(n, float(weights))
-            if weights.shape != (n,):
-                raise ValueError(
-                    f"sample_weight has shape {weights.shape}; expected ({n},)."
-                )
         inner = LogisticRegression(
             C=self.C,
             fit_intercept=self.fit_intercept,
@@ -166,15 +149,14 @@ optional
             tol=self.tol,
             max_time=self.max_time,
         )
-        some = None if weights is None else weights[known]
         with config.config_context(certify="never"):
-            inner.fit(Z[known], labels, some)
+            inner.fit(Z[known], labels)
         for name in ("coef_", "intercept_", "classes_", "n_iter_"):
             setattr(self, name, getattr(inner, name))
         self.graph_, self.X_ = A, X
         self.label_distributions_ = inner.predict_proba(Z)
         self.transduction_ = inner.predict(Z)
-        return Fitted(Evidence("linear"), given, line, weights)
+        return Fitted(Evidence("linear"), given, line)
 
     def _mixed(self, A: Any, X: Any) -> Any:
         X = sparse.eye_array(A.shape[0], format="csr") if X is None else X

@@ -197,7 +197,8 @@ class _GraphLabels(ClassifierMixin, Estimator):
         ndarray of shape (n_samples,)
             Classes.
         """
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        places = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[places]
 
 
 class LabelPropagation(_GraphLabels):
@@ -223,7 +224,8 @@ class LabelPropagation(_GraphLabels):
         by a function of two sets of rows that returns weights. Not used where a graph
         is passed.
     gamma : float, default=20
-        Scale of the kernel "rbf".
+        Scale of the kernels "poly", "rbf", "laplacian" and "sigmoid". Only "rbf" is
+        offered here.
     n_neighbors : int, default=7
         Number of neighbours. The row itself is one of them.
     max_iter : int, default=1000
@@ -329,11 +331,13 @@ class LabelSpreading(_GraphLabels):
         by a function of two sets of rows that returns weights. Not used where a graph
         is passed.
     gamma : float, default=20
-        Scale of the kernel "rbf".
+        Scale of the kernels "poly", "rbf", "laplacian" and "sigmoid". Only "rbf" is
+        offered here.
     n_neighbors : int, default=7
         Number of neighbours. The row itself is one of them.
     alpha : float, default=0.2
-        Share of a label that comes from the neighbours, above 0 and below 1.
+        Strength of the penalty. It is the share of a label that comes from the
+        neighbours, above 0 and below 1.
     max_iter : int, default=30
         Maximum number of iterations. They are conjugate gradients.
     tol : float, default=1e-3

@@ -137,7 +137,8 @@ def _scaled(W: Any, left: Array, right: Array, same: bool) -> Any:
         return W
     A = sparse.csr_array(W)
     rows = np.repeat(left, np.diff(A.indptr))
-    return sparse.csr_array((rows * A.data * right[A.indices], A.indices, A.indptr))
+    parts = rows * A.data * right[A.indices], A.indices, A.indptr
+    return sparse.csr_array(parts, shape=A.shape)
 
 
 def solve_spread(

@@ -160,7 +160,8 @@ def _normalised(W: Any, d: Array, inside: Array) -> Any:
     root = 1.0 / np.sqrt(d[inside])
     A = sparse.csr_array(W[inside][:, inside])
     rows = np.repeat(root, np.diff(A.indptr))
-    return sparse.csr_array((rows * A.data * root[A.indices], A.indices, A.indptr))
+    parts = rows * A.data * root[A.indices], A.indices, A.indptr
+    return sparse.csr_array(parts, shape=A.shape)
 
 
 def _vectors(given: Any, n: int, inside: Array, S: Any, k: int) -> Array | None:

@@ -68,7 +68,7 @@ def _sgc(model: Fit) -> Statement:
 
 def _links(model: Fit) -> Statement:
     delta = float(model.delta)
-    return Statement("links", int(model.power), float(model.tol), None, 1, delta)
+    return Statement("links", int(model.path_length), float(model.tol), None, 1, delta)
 
 
 READERS: dict[str, stating.Reader] = {
@@ -89,6 +89,7 @@ class Mixing(NamedTuple):
 
 def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Scores from the formulas; the gap of a convex fit; links that were held out."""
+    bd.refuse_weights(model, given.sample_weight)
     A = stored(model)
     n = A.shape[0]
     X, graph = given.X if isinstance(given.X, tuple) else (given.X, None)
@@ -156,8 +157,7 @@ def _features(model: Fit, X: Any, n: int, kept: list[Claim]) -> Any:
     rows = reading.as_matrix(X)
     if rows.shape != stored_rows.shape:
         raise ValueError(f"X has shape {rows.shape}, the fit had {stored_rows.shape}.")
-    gap = data.dense(abs(rows - stored_rows).max()) if rows.size else 0.0
-    wrong = float(np.max(gap))
+    wrong = data.size_of(sparse.csr_array(rows - stored_rows))
     if wrong > 1e-5 * max(1.0, data.size_of(rows)):
         told = "the features kept are not those you passed"
         fix = "pass the training data, or fit again"
@@ -340,8 +340,6 @@ def _sgc_claims(
     for _ in range(stated.depth):
         Z = mixing.Q @ Z
     known = np.flatnonzero(codes >= 0)
-    s = given.sample_weight
-    s = None if s is None else np.asarray(s, dtype=np.float64)[known]
     problem = SimpleNamespace(
         coef_=model.coef_,
         intercept_=model.intercept_,
@@ -360,7 +358,7 @@ def _sgc_claims(
     )
     labels = np.asarray(model.classes_)[codes[known]]
     rows = Z[known]
-    data_of_fit = Given(given.witness, rows, labels, s, given.level)
+    data_of_fit = Given(given.witness, rows, labels, None, given.level)
     claims, status, _ = linear.check(problem, stated_problem, data_of_fit)
     first = replace(claims[0], assumptions=(*claims[0].assumptions, MIXED))
     coef = np.asarray(model.coef_, dtype=np.float64)

@@ -94,11 +94,11 @@ def label_codes(y: Any, model: Fit, n: int) -> Array:
             "known: pass the labels the model was fitted on."
         )
     line: Any = np.asarray(y)
+    classes = np.asarray(model.classes_)
     known = np.array([label is not None for label in line.tolist()])
-    if line.dtype.kind in "biufO":
+    if line.dtype.kind in "biufO" and not any(map(_is_unknown, classes.tolist())):
         known &= np.array([not _is_unknown(label) for label in line.tolist()])
     codes = np.full(n, UNKNOWN, dtype=np.int64)
-    classes = np.asarray(model.classes_)
     chosen = line[known]
     chosen = np.array(chosen.tolist()) if chosen.dtype.kind == "O" else chosen
     if known.any():

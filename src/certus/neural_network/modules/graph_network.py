@@ -159,7 +159,8 @@ class GraphNetwork(nn.Module):
         from_, to = (z * a[0]).sum(-1), (z[own] * a[1]).sum(-1)
         e = F.leaky_relu(from_[others] + to[rows], LEAK) + weights.log()[:, None]
         top = e.detach().new_full((m, heads), -torch.inf)
-        top = top.index_reduce(0, rows, e.detach(), "amax")
+        places = rows[:, None].expand(-1, heads)
+        top = top.scatter_reduce(0, places, e.detach(), "amax")
         e = torch.exp(e - top[rows])
         total = e.new_zeros(m, heads).index_add(0, rows, e)
         shares = (e / total[rows])[..., None]
