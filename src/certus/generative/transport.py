@@ -4,7 +4,7 @@
     log p(x) = log r(z) − Σ_j log ∂T_j/∂z_j at z = T⁻¹(x), r the density of N(0, I)
 
 The Jacobian is lower triangular, so the determinant costs d products, and T is inverted
-one column after the other, by bisection. For each density p exactly one such map has
+one column after the other, by bisection. For each density p exactly one of them has
 T#r = p (Knothe and Rosenblatt): T_j is the quantile of x_j given x_1 … x_{j−1}, as an
 autoregressive model states it. For a Gaussian it is z ↦ μ + Lz with the Cholesky factor
 L; for a Gaussian mixture the conditional distributions are mixtures.
