@@ -8,26 +8,14 @@ from typing import Annotated
 
 import typer
 
+from certus.cli import options
+
 lm = typer.Typer(
     name="lm",
     help="Language models: fit, sample, count bits per byte, compress.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-
-_Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
-_ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A .certus file.")]
-_Texts = Annotated[
-    list[Path], typer.Argument(metavar="TEXT...", help="Text files; any bytes serve.")
-]
-_Seed = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=2**32 - 1,
-        help="The random seed; the same seed gives the same result. Default: 0.",
-    ),
-]
 
 
 class Kind(StrEnum):
@@ -37,16 +25,9 @@ class Kind(StrEnum):
     ngram = "ngram"
 
 
-class Check(StrEnum):
-    """How much a check may cost."""
-
-    quick = "quick"
-    full = "full"
-
-
 @lm.command()
 def fit(
-    texts: _Texts,
+    texts: options.Texts,
     model: Annotated[
         Kind, typer.Option(help="transformer, or ngram, which only counts.")
     ] = Kind.transformer,
@@ -54,14 +35,7 @@ def fit(
         float,
         typer.Option(metavar="SECONDS", min=1.0, help="Train for this long."),
     ] = 600.0,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A parameter of the model, as name=value. Can be repeated.",
-        ),
-    ] = None,
+    settings: options.Settings = None,
     sample: Annotated[
         int,
         typer.Option(
@@ -78,8 +52,8 @@ def fit(
         Path | None,
         typer.Option(metavar="FILE", help="Model file. Default: TEXT's name.certus"),
     ] = None,
-    seed: _Seed = None,
-    as_json: _Json = False,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> int:
     """Learn to continue texts, and write a model file.
 
@@ -102,7 +76,7 @@ def fit(
 
 @lm.command()
 def sample(
-    model: _ModelFile,
+    model: options.ModelFile,
     prompt: Annotated[
         str, typer.Option(metavar="TEXT", help="What the text begins with.")
     ] = "",
@@ -128,8 +102,8 @@ def sample(
             help="Draw from the fewest tokens with this probability together.",
         ),
     ] = 1.0,
-    seed: _Seed = None,
-    as_json: _Json = False,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> int:
     """Write a text that begins with a prompt."""
     from certus.cli import language_models
@@ -140,15 +114,13 @@ def sample(
 
 @lm.command()
 def bits(
-    model: _ModelFile,
-    texts: _Texts,
+    model: options.ModelFile,
+    texts: options.Texts,
     level: Annotated[
-        Check,
+        options.Level,
         typer.Option(help="quick checks a part of a long text; full checks all."),
-    ] = Check.quick,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say what the words mean.")
-    ] = False,
+    ] = options.Level.quick,
+    explain: options.Explain = False,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -157,7 +129,7 @@ def bits(
             "attention.",
         ),
     ] = None,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Count the bits that a model needs for each byte of a text, and check them.
 
@@ -171,13 +143,13 @@ def bits(
 
 @lm.command()
 def compress(
-    model: _ModelFile,
+    model: options.ModelFile,
     text: Annotated[Path, typer.Argument(metavar="FILE", help="Any file.")],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Default: FILE.lm"),
     ] = None,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Compress a file with a language model.
 
@@ -191,7 +163,7 @@ def compress(
 
 @lm.command()
 def decompress(
-    model: _ModelFile,
+    model: options.ModelFile,
     packed: Annotated[
         Path, typer.Argument(metavar="FILE", help="What certus lm compress wrote.")
     ],
@@ -199,7 +171,7 @@ def decompress(
         Path | None,
         typer.Option(metavar="FILE", help="Default: FILE without .lm"),
     ] = None,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Restore a file that was compressed with the same model.
 

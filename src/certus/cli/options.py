@@ -1,0 +1,48 @@
+"""Options and arguments that several commands have, each in one place."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Level(StrEnum):
+    """How much a check may cost."""
+
+    quick = "quick"
+    full = "full"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Say what the words mean.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A .certus file.")]
+Table = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="CSV, TSV, Parquet, Feather or JSON lines."),
+]
+Texts = Annotated[
+    list[Path], typer.Argument(metavar="TEXT...", help="Text files; any bytes serve.")
+]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Default: the one in the model file."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of the model, as name=value. Can be repeated.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=2**32 - 1,
+        help="The random seed; the same seed gives the same result. Default: 0.",
+    ),
+]
