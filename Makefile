@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language \
+.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -90,6 +90,10 @@ bench-language: $(BENCH)  ## training and generation beside torch and Hugging Fa
 	.venv-bench/bin/python $(PIP_INSTALL) "transformers>=5.0"
 	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.decoding
 	.venv-bench/bin/python -m benchmarks.training
+
+bench-graphs: $(BENCH)  ## graphs beside scikit-learn, torch.sparse and PyG
+	.venv-bench/bin/python $(PIP_INSTALL) "torch_geometric>=2.6" "networkx>=3.4"
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.graphs
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
 	.venv-automl/bin/python -m benchmarks.automl

@@ -47,6 +47,10 @@ FLOW_LINES = 700
 MEMORIES = ("binary_memory", "boltzmann", "cancelling", "memory", "modern_memory")
 MEMORY_LINES = 680
 
+#: The rooms for graphs: linear systems, cuts, networks of their own, and readers.
+GRAPHS = ("cuts", "graph_networks", "graph_reading", "graphs")
+GRAPH_LINES = 1_000
+
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -106,7 +110,7 @@ def lines_of(names: tuple[str, ...]) -> int:
 
 
 def test_the_verifier_does_not_grow() -> None:
-    rooms = LANGUAGE + POLICIES + SYNTHETIC + FLOWS + MEMORIES
+    rooms = LANGUAGE + POLICIES + SYNTHETIC + FLOWS + MEMORIES + GRAPHS
     assert lines_under(VERIFY) - lines_of(rooms) <= VERIFY_LINES
 
 
@@ -116,6 +120,7 @@ def test_the_rooms_for_language_stay_small() -> None:
     assert lines_of(SYNTHETIC) <= SYNTHETIC_LINES
     assert lines_of(FLOWS) <= FLOW_LINES
     assert lines_of(MEMORIES) <= MEMORY_LINES
+    assert lines_of(GRAPHS) <= GRAPH_LINES
 
 
 @pytest.mark.parametrize("path", sorted(KERNEL.glob("*.py")), ids=lambda p: p.name)
