@@ -376,13 +376,14 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
 
 
 def label_signs(model: Any, y: Any) -> Array:
-    """Columns of 0 and 1 as −1 and 1; other columns are refused."""
+    """Columns of 0 and 1, or of −1 and 1, as −1 and 1; other columns are refused."""
     y = y.toarray() if sparse.issparse(y) else np.asarray(y)
-    known = y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all()
+    two = any(np.isin(y, values).all() for values in ((0, 1), (-1, 1)))
+    known = y.dtype.kind in "biuf" and two
     if not known:
         raise ValueError(
             "Multioutput target data is not supported: y has several columns that are "
-            "not 0 or 1. Fit one model per column (sklearn.multioutput)."
+            "not 0 or 1 (or −1 and 1). Fit one model per column (sklearn.multioutput)."
         )
     if model.class_weight is not None:
         raise ValueError(

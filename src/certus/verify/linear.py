@@ -81,11 +81,12 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
 
 
 def _of_columns(stated: Statement, given: Given) -> tuple[Statement, Given]:
-    """Several labels at once: each column of 0 and 1 is a target of ±1 by itself."""
+    """Several labels at once: each column of two values is a target of ±1 by itself."""
     y = np.asarray(given.y)
-    if y.dtype.kind not in "biuf" or not np.isin(y, (0, 1)).all():
-        raise ValueError("y has several columns, and they are not 0 or 1.")
-    signs = 2.0 * y - 1.0
+    two = any(np.isin(y, values).all() for values in ((0, 1), (-1, 1)))
+    if y.dtype.kind not in "biuf" or not two:
+        raise ValueError("y has several columns, and they are not 0 or 1, nor ±1.")
+    signs = np.where(y > 0, 1.0, -1.0)
     return stated._replace(target="numbers"), given._replace(y=signs)
 
 

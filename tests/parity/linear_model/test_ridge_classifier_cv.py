@@ -79,6 +79,15 @@ def test_leave_one_out_is_what_it_says(scoring: Any) -> None:
         assert model.best_score_ == np.mean((np.array(scores) > 0) == (y == 1))
 
 
+def test_columns_of_minus_one_and_one_are_labels_too() -> None:
+    X, y = load_iris(return_X_y=True)
+    several = np.where(np.column_stack([y == 0, y > 0]), 1, -1)
+    mine, other = RidgeClassifierCV().fit(X, several), Theirs().fit(X, several)
+    np.testing.assert_allclose(mine.coef_, other.coef_, atol=1e-8)
+    np.testing.assert_array_equal(mine.predict(X), other.predict(X))
+    assert mine.certificate_.met
+
+
 def test_several_labels_and_sparse_rows() -> None:
     X, y = load_iris(return_X_y=True)
     several = np.column_stack([y == 0, y > 0]).astype(int)
