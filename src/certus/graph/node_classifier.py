@@ -21,7 +21,7 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Claim
 from certus.edges import class_places, has_signs, read_labels
 from certus.graph.joining import nodes_to_predict, read_nodes
-from certus.graph.node_data import NodeInputs, NodeRows
+from certus.graph.node_data import NodeInputs, NodeRows, WholeBatch
 from certus.neural_network.batches import NetworkInputs
 from certus.neural_network.modules.graph_network import LAYERS, GraphNetwork
 from certus.neural_network.objective import Targets
@@ -183,7 +183,7 @@ optional
         found = super()._batches(rows, chosen, run)
         if rows.mixing.M.shape[0] > 10_000:  # the whole graph is computed
             run.threads = None
-        return found
+        return WholeBatch(chosen) if len(found) == 1 else found
 
     def _check_training(self) -> None:
         super()._check_training()

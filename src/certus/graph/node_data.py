@@ -108,7 +108,7 @@ class NodeInputs:
         self.blocks = depth if layer == "gat" else depth - 1
         self.dtype, self.device = dtype, device
         self.together = max(1, len(rows.nodes))
-        self._known: tuple[Array, list[Tensor]] | None = None
+        self._known: tuple[Array, tuple[Tensor, ...]] | None = None
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -116,11 +116,14 @@ class NodeInputs:
 
     def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
         """Features, matrices of the layers, and the places of these rows."""
-        numbers = np.arange(len(self.nodes))[_index(rows)]
-        asked, places = np.unique(self.nodes[numbers], return_inverse=True)
-        if self._known is None or not np.array_equal(self._known[0], asked):
-            self._known = asked, self._field(asked)
-        return (*self._known[1], torch.from_numpy(places).to(self.device))
+        nodes = self.nodes[_index(rows)]
+        if self._known is None or not np.array_equal(self._known[0], nodes):
+            asked, places = np.unique(nodes, return_inverse=True)
+            if np.array_equal(places, np.arange(len(asked))):
+                places = places[:0]  # all, in their order
+            last = torch.from_numpy(places).to(self.device)
+            self._known = nodes, (*self._field(asked), last)
+        return self._known[1]
 
     def _field(self, nodes: Array) -> list[Tensor]:
         """From the last layer down: which nodes are read, and by what weights."""
@@ -152,6 +155,21 @@ class NodeInputs:
             found += [torch.from_numpy(A.indices.astype(np.int64))]
             found += [torch.from_numpy(A.data).to(self.dtype)]
         return [part.to(self.device) for part in found]
+
+
+class WholeBatch:
+    """One batch of all rows, in the same order in each epoch."""
+
+    def __init__(self, chosen: Tensor) -> None:
+        self.chosen = chosen
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        return 1
+
+    def __call__(self, rng: np.random.Generator) -> list[Tensor]:
+        """Row numbers of the batch."""
+        return [self.chosen]
 
 
 def _index(rows: Any) -> Any:

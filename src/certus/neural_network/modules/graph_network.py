@@ -48,7 +48,7 @@ class GraphNetwork(nn.Module):
         Number of heads of attention, for "gat"; hidden layers put them side by side,
         the last one takes their mean.
     dropout : float, default=0.0
-        Share of hidden units left out in each training step.
+        Share of hidden units left out in each training step, in 256ths.
 
     Attributes
     ----------
@@ -122,7 +122,8 @@ class GraphNetwork(nn.Module):
             Features of the nodes that count, mixed already for "gcn" and "sage"; an
             empty tensor where they are sparse and stand first in ``field``.
         *field : Tensor
-            Seven for each layer that mixes, and the places of the nodes asked for.
+            Seven for each layer that mixes, and the places of the nodes asked for;
+            none where all are, in their order.
         """
         kind, drop = self.config["layer"], self.config["dropout"]
         blocks = [field[i : i + PARTS] for i in range(0, len(field) - 1, PARTS)]
@@ -136,7 +137,7 @@ class GraphNetwork(nn.Module):
             h = self._attend(h, blocks.pop(0), 0)
         for i, linear in enumerate(list(self.layers)[1:], 1):
             h = F.elu(h) if kind == "gat" else F.relu(h)
-            h = F.dropout(h, drop, self.training)
+            h = thinned(h, drop) if self.training and drop else h
             block = blocks.pop(0)
             if kind == "gat":
                 h = self._attend(linear(h), block, i)
@@ -146,7 +147,7 @@ class GraphNetwork(nn.Module):
             else:
                 own, mean = h[block[0]], Propagate.apply(h, *block[1:])
                 h = linear(torch.cat([own, mean], dim=1))
-        return h[field[-1]]
+        return h[field[-1]] if field[-1].numel() else h
 
     def _attend(self, z: Tensor, block: tuple[Tensor, ...], i: int) -> Tensor:
         """Weighted means of the vectors of neighbours, for each head."""
@@ -167,6 +168,21 @@ class GraphNetwork(nn.Module):
         h = z.new_zeros(m, *z.shape[1:]).index_add(0, rows, shares * z[others])
         last = i == len(self.layers) - 1
         return (h.mean(dim=1) if last else h.flatten(1)) + bias
+
+
+def thinned(h: Tensor, share: float) -> Tensor:
+    """Dropout with a byte of randomness for each unit; the others are scaled up.
+
+    A draw of 64 bits decides on eight units, which takes a fifth of the time.
+    """
+    left = round(256 * share)
+    if left >= 256:
+        return h * 0.0
+    words = torch.empty(-(-h.numel() // 8), dtype=torch.int64, device=h.device)
+    size = torch.iinfo(torch.int64)
+    draws = words.random_(size.min, size.max).view(torch.uint8)[: h.numel()]
+    kept = (draws >= left).reshape(h.shape)
+    return h * kept.to(h.dtype).mul_(256 / (256 - left))
 
 
 class Propagate(torch.autograd.Function):
