@@ -34,7 +34,7 @@ plt.show()
 # for each pattern. The projection rule keeps it high where Hebb's rule is nearly full.
 
 rng = np.random.default_rng(0)
-counts = [2, 4, 8, 12, 16, 20, 24]
+counts = [2, 4, 8, 12, 16, 20]
 radii = {"hebb": [], "projection": []}
 for count in counts:
     patterns = np.where(rng.random((count, 300)) < 0.5, -1, 1)

@@ -138,7 +138,8 @@ class NandNetwork:
         """
         rows = boolean_rows(X, np.asarray(X).shape[-1])
         wanted = boolean_rows(np.reshape(y, (-1, 1)), 1)[:, 0]
-        (s, n), known = rows.shape, {}
+        s, n = rows.shape
+        known: dict[tuple[int, ...], int] = {}
         if len(wanted) != s:
             raise ValueError(f"y must have {s} entries, one for each row of X.")
         for row, target in zip(map(tuple, rows.tolist()), wanted.tolist()):

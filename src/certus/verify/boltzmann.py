@@ -20,7 +20,7 @@ and 16u for each, the sum over states γ of its two halves.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class BoltzmannMachine(NamedTuple):
     c: Array
     b: Array
 
-    def free_energy(self, V: Array) -> Number | Any:
+    def free_energy(self, V: Array) -> tuple[Array, float]:
         """F of each row, and a bound on its rounding."""
         h, v = self.W.shape
         fields = V @ self.W.T + self.c
