@@ -25,6 +25,7 @@ GROUPS = {
     "RobustOptions": "NeuralClassifier",
     "RecurrentOptions": "RecurrentClassifier",
     "PerceptronOptions": "MLPClassifier",
+    "GenerativeOptions": "NormalizingFlow",
 }
 #: Descriptions that stand elsewhere.
 ELSEWHERE = re.compile(r"As (in|for) :(class|func):")

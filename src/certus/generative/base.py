@@ -25,7 +25,7 @@ from certus.certificate import Claim, Evidence
 from certus.evidence import NetworkWitness
 from certus.generative.options import check_options
 from certus.generative.outliers import OutlierCalibration
-from certus.generative.rows import RowTask, Scaling, hold_out, read_rows
+from certus.generative.rows import RowTask, Standardization, hold_out, read_rows
 from certus.neural_network import tasks
 from certus.neural_network.network_loss import witness_of
 from certus.neural_network.optim import make_step, warmed_average
@@ -66,9 +66,9 @@ class GenerativeModel(Model):
         """Raise unless the parameters make sense."""
         check_options(self)
 
-    def _scaling(self, X: Array) -> Scaling:
+    def _scaling(self, X: Array) -> Standardization:
         """What standardises rows."""
-        return Scaling.of(X)
+        return Standardization.of(X)
 
     def _prepare(self, Z: Array, held: Array | None, rng: np.random.Generator) -> None:
         """What is fitted before the network, on standardised rows."""
@@ -164,15 +164,15 @@ class GenerativeModel(Model):
         return Evidence("network", witness=witness)
 
     @property
-    def _scaled(self) -> Scaling:
-        return Scaling(self.loc_, self.scale_, self.varies_)
+    def _scaled(self) -> Standardization:
+        return Standardization(self.loc_, self.scale_, self.varies_)
 
     def _read_classes(self, y: Any, n: int, reset: bool) -> Array | None:
         """Class numbers where the model is conditional and y is given."""
         if not self.conditional or y is None:
             if reset:
                 for name in ("classes_", "class_prior_"):
-                    vars(self).pop(name, None)
+                    self.__dict__.pop(name, None)
             return None
         y = np.asarray(y)
         if y.shape != (n,):

@@ -25,7 +25,7 @@ from certus.generative.base import ExplicitModel
 from certus.generative.imputing import imputed
 from certus.generative.options import GenerativeOptions
 from certus.generative.rows import TOGETHER, read_rows
-from certus.generative.starts import Start, best_mixture, gaussian
+from certus.generative.starts import MixtureStart, best_mixture, gaussian
 from certus.neural_network.modules.arguments import require_counts
 from certus.neural_network.modules.flow import KINDS, Flow
 from certus.neural_network.run import Losses
@@ -60,7 +60,7 @@ class NormalizingFlow(TransformerMixin, ExplicitModel):
     ----------
     layers : {"spline", "affine", "monotone", "sum_of_squares", "linear", "planar"}, \
 default="spline"
-        Number and kind of layers. Rational-quadratic splines; shifts and scales (MAF,
+        Kind of layers. Rational-quadratic splines; shifts and scales (MAF,
         or Real NVP with ``coupling``); sums of steps (NAF); integrals of squared
         polynomials; one linear map, which has a closed form; bends along a direction.
     coupling : bool, default=False
@@ -69,16 +69,16 @@ default="spline"
     n_layers : int, default=2
         Number of layers.
     base : {"mixture", "normal"}, default="mixture"
-        What the flow starts at. "normal" is one Gaussian with the mean and the
-        covariance of the rows.
+        Model to start from. "normal" is one Gaussian with the mean and the covariance
+        of the rows.
     n_components : int, default=None
         Number of components. None compares mixtures of 1 to 32 on held-out rows.
     hidden_layer_sizes : tuple of int, default=(64, 64)
         Number of units in each hidden layer. Each layer of the flow has such a network.
     bins : int, default=8
         Bins of a spline, or steps of "monotone".
-    degree : int, default=2
-        Degree of the polynomials of "sum_of_squares"; the map has degree 2·degree + 1.
+    polynomial_degree : int, default=2
+        Degree r of the polynomials of "sum_of_squares"; the map has degree 2r + 1.
     {shared}
 
     Attributes
@@ -135,7 +135,7 @@ default="spline"
         n_components: int | None = None,
         hidden_layer_sizes: tuple[int, ...] = (64, 64),
         bins: int = 8,
-        degree: int = 2,
+        polynomial_degree: int = 2,
         **shared: Unpack[GenerativeOptions],
     ) -> None: ...
 
@@ -162,7 +162,7 @@ default="spline"
         check_number("n_layers", self.n_layers, 1, integer=True)
         check_number("n_components", self.n_components, 1, integer=True, none=True)
         check_number("bins", self.bins, 2, 200, integer=True)
-        check_number("degree", self.degree, 0, 20, integer=True)
+        check_number("polynomial_degree", self.polynomial_degree, 0, 20, integer=True)
         require_counts("hidden_layer_sizes", self.hidden_layer_sizes)
 
     def _prepare(self, Z: Array, held: Array | None, rng: np.random.Generator) -> None:
@@ -176,7 +176,7 @@ default="spline"
         self._box = 0.5 * (low + high), (0.5 + MARGIN) * (high - low)
 
     def _build(self, width: int, n_classes: int) -> nn.Module:
-        start = Start.of(self.mixture_)
+        start = MixtureStart.of(self.mixture_)
         linear = self.layers == "linear"
         module = Flow(
             width,
@@ -185,7 +185,7 @@ default="spline"
             n_layers=1 if linear else int(self.n_layers),
             hidden=tuple(self.hidden_layer_sizes),
             bins=int(self.bins),
-            degree=int(self.degree),
+            degree=int(self.polynomial_degree),
             n_components=1 if linear else len(start.shares),
             covariance="full" if linear else start.covariance,
         )
@@ -201,7 +201,7 @@ default="spline"
         if self.layers != "linear":
             return None
         module: Any = self._build(width, 0).double()
-        _, means, factors = Start.of(self.mixture_)
+        _, means, factors = MixtureStart.of(self.mixture_)
         U = np.diag(factors[0]) if factors.ndim == 2 else factors[0]
         with torch.no_grad():
             module.layers[0].weight.copy_(torch.as_tensor(U.T))
@@ -215,7 +215,7 @@ default="spline"
         """Float64 from here on, with the mixture and the box as they were fitted."""
         network: Any = copy.deepcopy(module).double().cpu().eval()
         if self.layers != "linear":
-            network.start_at(*Start.of(self.mixture_))
+            network.start_at(*MixtureStart.of(self.mixture_))
         return {"network_": network}
 
     def _closed(self, task_held: Array | None) -> None:
@@ -226,7 +226,7 @@ default="spline"
             start = float(self.mixture_.score(task_held))
             self.start_score_ = start - lost
             self.validation_score_ = float(self._log_density(task_held).mean()) - lost
-        vars(self).pop("_box", None)
+        self.__dict__.pop("_box", None)
 
     def _evidence(self, witness: Any) -> Evidence:
         return Evidence("flow", witness=witness)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from certus.base import generator_of
-from certus.generative.starts import Start
+from certus.generative.starts import MixtureStart
 from certus.typing import Array
 
 #: Proposals for each row.
@@ -50,7 +50,7 @@ def imputed(model: Any, X: Array, random_state: Any) -> Array:
 
 def _precisions(mixture: Any) -> tuple[Array, Array, Array]:
     """Means, precision matrices and log-shares of a mixture."""
-    shares, means, U = Start.of(mixture)
+    shares, means, U = MixtureStart.of(mixture)
     if U.ndim == 2:
         U = U[:, :, None] * np.eye(U.shape[1])
     return means, U @ U.swapaxes(1, 2), np.log(np.maximum(shares, 1e-300))

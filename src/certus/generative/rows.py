@@ -33,11 +33,9 @@ def read_rows(model: Any, X: Any, *, reset: bool, missing: bool = False) -> Arra
     ``missing`` allows NaN.
     """
     X = as_array(read_images(X)[0] if is_files(X) else X)
-    shape = tuple(np.shape(X)[1:])
-    if len(shape) > 1:
-        X = np.asarray(X).reshape(len(X), -1)
-    elif not reset and len(model.shape_) > 1 and shape == (int(np.prod(model.shape_)),):
-        shape = model.shape_  # images that are flat already
+    shape: tuple[int, ...] = ()
+    if isinstance(X, np.ndarray) and X.ndim > 2:
+        shape, X = X.shape[1:], X.reshape(len(X), -1)
     try:
         X = validate_data(
             model,
@@ -55,14 +53,15 @@ def read_rows(model: Any, X: Any, *, reset: bool, missing: bool = False) -> Arra
                 "`impute` fills gaps of new rows."
             ) from None
         raise
+    flat = X.shape[1:]
     if reset:
-        model.shape_ = shape
-    elif shape != model.shape_:
+        model.shape_ = shape or flat
+    elif shape not in ((), model.shape_):  # images may be flat already
         raise ValueError(f"A row of X must have the shape {model.shape_}, got {shape}.")
     return X
 
 
-class Scaling(NamedTuple):
+class Standardization(NamedTuple):
     """What standardises rows: mean and spread of each column, and which ones vary."""
 
     loc: Array
@@ -70,7 +69,7 @@ class Scaling(NamedTuple):
     varies: Array
 
     @classmethod
-    def of(cls, X: Array) -> Scaling:
+    def of(cls, X: Array) -> Standardization:
         """From rows; refuses those that are all alike."""
         loc = X.mean(axis=0)
         varies = X.min(axis=0) < X.max(axis=0)
@@ -154,7 +153,8 @@ class RowTask:
             for rows in epoch_batches(rng, len(self.x), self.size)[:left]:
                 left -= 1
                 c = None if self.c is None else self.c[rows]
-                yield Batch((self.x[rows], c), self.x[rows], None)
+                inputs: Any = (self.x[rows], c)
+                yield Batch(inputs, self.x[rows], None)
 
     @torch.no_grad()
     def look(self, module: Any) -> float:
@@ -172,16 +172,16 @@ class RowTask:
         return total / len(x)
 
 
-class Shares(NamedTuple):
+class HeldRows(NamedTuple):
     """Row numbers to learn from, and to stop by (or None)."""
 
     rest: Array
     held: Array | None
 
 
-def hold_out(model: Any, n: int, codes: Any, rng: np.random.Generator) -> Shares:
+def hold_out(model: Any, n: int, codes: Any, rng: np.random.Generator) -> HeldRows:
     """Which rows to learn from and which to stop by; each class in proportion."""
     if not model.early_stopping or not model.validation_fraction or n < 10:
-        return Shares(np.arange(n), None)
+        return HeldRows(np.arange(n), None)
     rest, held = share_out(n, float(model.validation_fraction), codes, rng)
-    return Shares(rest.numpy(), np.sort(held.numpy()))
+    return HeldRows(rest.numpy(), np.sort(held.numpy()))

@@ -26,7 +26,7 @@ ENOUGH = 20_000
 WIDE = 200
 
 
-class Start(NamedTuple):
+class MixtureStart(NamedTuple):
     """The parts of a mixture as a flow holds them: (z − μ)U is standard normal."""
 
     shares: Array
@@ -34,7 +34,7 @@ class Start(NamedTuple):
     factors: Array
 
     @classmethod
-    def of(cls, mixture: Any) -> Start:
+    def of(cls, mixture: Any) -> MixtureStart:
         """From a fitted mixture; one covariance for each component."""
         k, d = mixture.means_.shape
         factors = np.asarray(mixture.precisions_cholesky_, dtype=np.float64)

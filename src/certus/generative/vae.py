@@ -24,7 +24,7 @@ from certus.base import certified_fit, check_choice, check_number
 from certus.certificate import Evidence
 from certus.generative.base import ExplicitModel
 from certus.generative.options import GenerativeOptions
-from certus.generative.rows import Scaling
+from certus.generative.rows import Standardization
 from certus.neural_network.modules.arguments import require_counts
 from certus.neural_network.modules.variational import LIKELIHOODS, Variational
 from certus.neural_network.randomness import own_generator
@@ -164,9 +164,9 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         if tuple(self.hidden_layer_sizes):
             require_counts("hidden_layer_sizes", self.hidden_layer_sizes)
 
-    def _scaling(self, X: Array) -> Scaling:
+    def _scaling(self, X: Array) -> Standardization:
         if self.likelihood == "normal":
-            return Scaling.of(X)
+            return Standardization.of(X)
         low, high = float(X.min()), float(X.max())
         if low < 0 or high > 1:
             raise ValueError(
@@ -175,7 +175,7 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
                 'likelihood="normal".'
             )
         d = X.shape[1]
-        return Scaling(np.zeros(d), np.ones(d), np.ones(d, dtype=bool))
+        return Standardization(np.zeros(d), np.ones(d), np.ones(d, dtype=bool))
 
     @property
     def _linear(self) -> bool:

@@ -22,7 +22,7 @@ UP = 1 + 64 * U
 LIBRARY = 8 * U
 
 
-class Ball:
+class ErrorBall:
     """An array of float64 and a bound of the error of each entry."""
 
     __array_ufunc__ = None  # so that array + ball is left to the ball
@@ -31,93 +31,95 @@ class Ball:
         self.x = np.asarray(x, dtype=np.float64)
         self.r = np.broadcast_to(np.asarray(r, dtype=np.float64), self.x.shape)
 
-    def _rounded(self, x: Array, r: Any) -> Ball:
-        return Ball(x, UP * (r + U * np.abs(x)) + TINY)
+    def _rounded(self, x: Array, r: Any) -> ErrorBall:
+        return ErrorBall(x, UP * (r + U * np.abs(x)) + TINY)
 
-    def __add__(self, other: Any) -> Ball:
+    def __add__(self, other: Any) -> ErrorBall:
         b = ball(other)
         return self._rounded(self.x + b.x, self.r + b.r)
 
-    def __sub__(self, other: Any) -> Ball:
+    def __sub__(self, other: Any) -> ErrorBall:
         b = ball(other)
         return self._rounded(self.x - b.x, self.r + b.r)
 
-    def __rsub__(self, other: Any) -> Ball:
+    def __rsub__(self, other: Any) -> ErrorBall:
         return ball(other) - self
 
-    def __mul__(self, other: Any) -> Ball:
+    def __mul__(self, other: Any) -> ErrorBall:
         b = ball(other)
         r = np.abs(self.x) * b.r + np.abs(b.x) * self.r + self.r * b.r
         return self._rounded(self.x * b.x, r)
 
-    def __truediv__(self, other: Any) -> Ball:
+    def __truediv__(self, other: Any) -> ErrorBall:
         b = ball(other)
         q, room = self.x / b.x, np.abs(b.x) - b.r
         r = (self.r + np.abs(q) * b.r) / np.where(room > 0, room, np.nan)
         return self._rounded(q, np.where(room > 0, r, np.inf))
 
-    def __rtruediv__(self, other: Any) -> Ball:
+    def __rtruediv__(self, other: Any) -> ErrorBall:
         return ball(other) / self
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __getitem__(self, key: Any) -> Ball:
-        return Ball(self.x[key], self.r[key])
+    def __getitem__(self, key: Any) -> ErrorBall:
+        return ErrorBall(self.x[key], self.r[key])
 
-    def __neg__(self) -> Ball:
-        return Ball(-self.x, self.r)
+    def __neg__(self) -> ErrorBall:
+        return ErrorBall(-self.x, self.r)
 
-    def sum(self, axis: int = -1) -> Ball:
+    def sum(self, axis: int = -1) -> ErrorBall:
         """The sum over an axis."""
         size = np.abs(self.x).sum(axis) * gamma(self.x.shape[axis] + 2)
         r = self.r.sum(axis) * (1 + gamma(self.x.shape[axis] + 2))
-        return Ball(self.x.sum(axis), UP * (r + size))
+        return ErrorBall(self.x.sum(axis), UP * (r + size))
 
-    def cumsum(self) -> Ball:
+    def cumsum(self) -> ErrorBall:
         """Sums from the beginning, along the last axis."""
         n = self.x.shape[-1]
         size = np.cumsum(np.abs(self.x), -1) * gamma(n + 2)
-        return Ball(np.cumsum(self.x, -1), UP * (np.cumsum(self.r, -1) * UP + size))
+        return ErrorBall(
+            np.cumsum(self.x, -1), UP * (np.cumsum(self.r, -1) * UP + size)
+        )
 
-    def times(self, W: Array, b: Any = 0.0) -> Ball:
+    def times(self, W: Array, b: Any = 0.0) -> ErrorBall:
         """The product x Wᵀ + b with exact W and b."""
         size, n = np.abs(self.x) @ np.abs(W).T + np.abs(b), W.shape[1]
         r = self.r @ np.abs(W).T * (1 + gamma(n + 2)) + gamma(n + 3) * size
-        return Ball(self.x @ W.T + b, UP * r + TINY)
+        return ErrorBall(self.x @ W.T + b, UP * r + TINY)
 
-    def exp(self) -> Ball:
+    def exp(self) -> ErrorBall:
         """The exponential."""
         y = np.exp(self.x)
-        return Ball(y, UP * y * (np.expm1(self.r) + LIBRARY) + TINY)
+        return ErrorBall(y, UP * y * (np.expm1(self.r) + LIBRARY) + TINY)
 
-    def log(self) -> Ball:
+    def log(self) -> ErrorBall:
         """The logarithm of a positive number."""
         y, share = np.log(self.x), self.r / self.x
         r = -np.log1p(-np.where(share < 1, share, np.nan))
         r = np.where(share < 1, r, np.inf)
-        return Ball(y, UP * (r * (1 + LIBRARY) + LIBRARY * np.abs(y)) + TINY)
+        return ErrorBall(y, UP * (r * (1 + LIBRARY) + LIBRARY * np.abs(y)) + TINY)
 
-    def tanh(self) -> Ball:
+    def tanh(self) -> ErrorBall:
         """The hyperbolic tangent, whose slope is at most 1."""
         y = np.tanh(self.x)
-        return Ball(y, UP * (self.r + LIBRARY * np.abs(y)))
+        return ErrorBall(y, UP * (self.r + LIBRARY * np.abs(y)))
 
-    def clip(self, low: float, high: float) -> Ball:
+    def clip(self, low: float, high: float) -> ErrorBall:
         """Into an interval; exact, and no two numbers get farther apart."""
-        return Ball(np.clip(self.x, low, high), self.r)
+        return ErrorBall(np.clip(self.x, low, high), self.r)
 
-    def join(self, other: Ball, where: Array) -> Ball:
+    def join(self, other: ErrorBall, where: Array) -> ErrorBall:
         """A ball that holds both where asked, else this one."""
         low = np.minimum(self.x - self.r, other.x - other.r)
         high = np.maximum(self.x + self.r, other.x + other.r)
         middle = 0.5 * (low + high)
         r = UP * (np.maximum(high - middle, middle - low) + U * np.abs(middle))
-        return Ball(np.where(where, middle, self.x), np.where(where, r, self.r))
+        return ErrorBall(np.where(where, middle, self.x), np.where(where, r, self.r))
 
 
-def ball(value: Any) -> Ball:
+def ball(value: Any) -> ErrorBall:
     """A number that is exact, if it is no ball already."""
-    return value if isinstance(value, Ball) else Ball(value)
+    return value if isinstance(value, ErrorBall) else ErrorBall(value)
 
 
 class Dual:

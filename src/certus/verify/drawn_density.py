@@ -22,7 +22,7 @@ from certus.certificate import Claim, Strength
 from certus.typing import Array
 from certus.verify import data
 from certus.verify import deciding as bd
-from certus.verify.balls import Ball
+from certus.verify.balls import ErrorBall
 from certus.verify.stating import require
 from certus.verify.statistical import bernstein, clopper_pearson, outwards
 
@@ -31,7 +31,7 @@ DRAWS = {"quick": 4_000, "full": 40_000}
 APART, DELTA = {"quick": 0.5, "full": 0.25}, 0.05
 
 
-class Scaling(NamedTuple):
+class ColumnScaling(NamedTuple):
     """What standardises rows, read from the model."""
 
     loc: Array
@@ -40,17 +40,17 @@ class Scaling(NamedTuple):
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, model: Any, X: Array) -> Scaling:
+    def of(cls, model: Any, X: Array) -> ColumnScaling:
         """From a model's attributes."""
         loc, scale = (data.fitted(model, n, (X.shape[1],)) for n in ("loc_", "scale_"))
         varies = np.asarray(model.varies_, dtype=bool)
         require(varies.shape == loc.shape, "varies_ has not one entry for each column")
         return cls(loc, scale, varies, tuple(model.shape_))
 
-    def inner(self, X: Array) -> Ball:
+    def inner(self, X: Array) -> ErrorBall:
         """Standardised rows."""
         at = self.varies
-        return (Ball(X[:, at]) - self.loc[at]) / self.scale[at]
+        return (ErrorBall(X[:, at]) - self.loc[at]) / self.scale[at]
 
     def rows(self, X: Array) -> Array:
         """Rows in the shape that the model takes."""
@@ -62,9 +62,9 @@ class Scaling(NamedTuple):
         X[:, self.varies] += Z * self.scale[self.varies]
         return X
 
-    def volume(self) -> Ball:
+    def volume(self) -> ErrorBall:
         """Σ log scale."""
-        return Ball(self.scale[self.varies]).log().sum()
+        return ErrorBall(self.scale[self.varies]).log().sum()
 
 
 class StartMixture(NamedTuple):
@@ -98,7 +98,9 @@ class StartMixture(NamedTuple):
         return cls(shares.astype(float), means.astype(float), C, factors)
 
 
-def draws_claim(model: Any, scaling: Scaling, mix: StartMixture, level: str) -> Claim:
+def draws_claim(
+    model: Any, scaling: ColumnScaling, mix: StartMixture, level: str
+) -> Claim:
     """Whether rows that are drawn have the density that is stated."""
     n, rng = DRAWS[level], np.random.default_rng(0)
     volume = float(scaling.volume().x)

@@ -25,7 +25,7 @@ from certus.certificate import Claim
 from certus.typing import Array
 from certus.verify import data
 from certus.verify import deciding as bd
-from certus.verify.balls import Ball
+from certus.verify.balls import ErrorBall
 from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.deciding import Number, U, gamma
 from certus.verify.gaussian_factors import best_isotropic
@@ -75,11 +75,11 @@ class PlainVAE:
         self.decoder = self._layers(stated.weights, "decoder", n)
         require(self.encoder[-1][0].shape[0] == 2 * self.k, "its encoder does not fit")
         require(self.decoder[-1][0].shape[0] == self.d, "its decoder does not fit")
-        self.noise = Ball(1.0)
+        self.noise = ErrorBall(1.0)
         if self.normal:
             logs = np.asarray(stated.weights["log_noise"], dtype=np.float64)
             require(logs.shape == (1,), "it has not one variance of the noise")
-            self.noise = Ball(np.maximum(logs[0], LEAST)).exp()
+            self.noise = ErrorBall(np.maximum(logs[0], LEAST)).exp()
 
     @staticmethod
     def _layers(weights: Mapping[str, Array], name: str, n: int) -> list[Any]:
@@ -97,23 +97,23 @@ class PlainVAE:
             found.append((W, b))
         return found
 
-    def run(self, layers: list[Any], x: Ball, codes: Array | None) -> Ball:
+    def run(self, layers: list[Any], x: ErrorBall, codes: Array | None) -> ErrorBall:
         """A perceptron with ReLU; classes are put behind the row."""
         if self.classes:
             told = np.eye(self.classes)[np.zeros(0, int) if codes is None else codes]
             require(len(told) == len(x.x), "the rows have no classes; pass y")
             r = np.hstack([x.r, np.zeros_like(told)])
-            x = Ball(np.hstack([x.x, told]), r)
+            x = ErrorBall(np.hstack([x.x, told]), r)
         for W, b in layers[:-1]:
             x = x.times(W, b).clip(0.0, math.inf)
         return x.times(*layers[-1])
 
-    def encode(self, x: Ball, codes: Array | None) -> tuple[Ball, Ball]:
+    def encode(self, x: ErrorBall, codes: Array | None) -> tuple[ErrorBall, ErrorBall]:
         """Means and logarithms of variances of codes."""
         both = self.run(self.encoder, x, codes)
         return both[:, : self.k], both[:, self.k :]
 
-    def decode(self, z: Ball, codes: Array | None) -> Ball:
+    def decode(self, z: ErrorBall, codes: Array | None) -> ErrorBall:
         """Rows from codes, before a sigmoid."""
         return self.run(self.decoder, z, codes)
 
@@ -190,14 +190,14 @@ def _codes(model: Any, y: Array) -> Array:
 def _gap_claim(plain: PlainVAE, Z: Array, S: Spread, beta: float) -> Claim:
     """How far the bound of linear networks is below the best likelihood."""
     best = best_isotropic(S, plain.k)
-    mean, log_var = plain.encode(Ball(Z), None)
-    rest = Ball(Z) - plain.decode(mean, None)
+    mean, log_var = plain.encode(ErrorBall(Z), None)
+    rest = ErrorBall(Z) - plain.decode(mean, None)
     W = plain.decoder[-1][0]
     variance = log_var.exp()
     lost = (rest * rest).sum() + variance.times(np.square(W).sum(axis=0)[None])[:, 0]
     # ‖wⱼ‖² is rounded itself.
     size = variance.x @ np.square(W).sum(axis=0) * gamma(plain.d + 2)
-    lost = Ball(lost.x, lost.r + size)
+    lost = ErrorBall(lost.x, lost.r + size)
     kl = (mean * mean + variance - 1.0 - log_var).sum()
     each = lost / plain.noise + kl
     mean_of = each.sum(axis=0) / len(Z)
@@ -226,13 +226,13 @@ def _agreement(
     labels = () if codes is None else (np.asarray(model.classes_)[codes],)
     rows = X.reshape(len(X), *model.shape_)
     said = np.asarray(model.transform(rows, *labels), dtype=np.float64)
-    own, _ = plain.encode(Ball(Z), codes)
+    own, _ = plain.encode(ErrorBall(Z), codes)
     require(said.shape == own.x.shape, "it does not code each row")
     back = np.asarray(model.inverse_transform(said, *labels)).reshape(len(X), -1)
-    m = plain.decode(Ball(said), codes)
+    m = plain.decode(ErrorBall(said), codes)
     if not plain.normal:
         # A sigmoid's slope is at most ¼.
-        m = Ball(0.5 + 0.5 * np.tanh(0.5 * m.x), 0.25 * m.r + 8 * U)
+        m = ErrorBall(0.5 + 0.5 * np.tanh(0.5 * m.x), 0.25 * m.r + 8 * U)
     again = _standardised(model, back)
     worst, lost = 0.0, 0.0
     for one, other in ((said, own), (again, m)):
@@ -257,12 +257,12 @@ def _bounds(
 ) -> tuple[Array, Array]:
     """The bound of each row with draws of its own, and its divergences."""
     rng = np.random.default_rng(0)
-    mean, log_var = (part.x for part in plain.encode(Ball(Z), codes))
+    mean, log_var = (part.x for part in plain.encode(ErrorBall(Z), codes))
     kl = 0.5 * (np.square(mean) + np.expm1(log_var) - log_var)
     total = np.zeros(len(Z))
     for _ in range(n_draws):
         z = mean + np.exp(0.5 * log_var) * rng.standard_normal(mean.shape)
-        m = plain.run(plain.decoder, Ball(z), codes).x
+        m = plain.run(plain.decoder, ErrorBall(z), codes).x
         total += plain.log_likelihood(Z, m)
     return total / n_draws - kl.sum(axis=1), kl
 
@@ -303,7 +303,7 @@ def _integrated(plain: PlainVAE, Z: Array, points: int) -> Array:
     z = grid.reshape(-1, plain.k)
     prior = -0.5 * (np.square(z) + math.log(2 * math.pi)).sum(axis=1)
     prior += plain.k * math.log(axis[1] - axis[0])
-    m = np.vstack([plain.decode(Ball(p), None).x for p in np.array_split(z, 16)])
+    m = np.vstack([plain.decode(ErrorBall(p), None).x for p in np.array_split(z, 16)])
     return np.array([logsumexp(plain.log_likelihood(row, m) + prior) for row in Z])
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.typing import Array
-from certus.verify.balls import Ball, Dual, ball
+from certus.verify.balls import Dual, ErrorBall, ball
 from certus.verify.deciding import TINY, U
 from certus.verify.stating import require
 
@@ -42,18 +42,18 @@ class PlainFlow:
         require(sound, f"its weights {name!r} are not finite numbers of shape {shape}")
         return found
 
-    def forward(self, x: Ball) -> tuple[Ball, Ball]:
+    def forward(self, x: ErrorBall) -> tuple[ErrorBall, ErrorBall]:
         """S(x) and log |det ∇S(x)|."""
         middle = self.get("middle", (self.d,))
         spread = self.get("spread", (self.d,))
         u = (x - middle) / spread
-        total = Ball(np.zeros(len(x.x)))
+        total = ErrorBall(np.zeros(len(x.x)))
         for i in range(int(self.config["n_layers"])):
             u, one = self._layer(i, u)
             total = total + one
         return u * spread + middle, total
 
-    def base(self, z: Ball) -> Ball:
+    def base(self, z: ErrorBall) -> ErrorBall:
         """The mixture's log-density."""
         shares, means = (
             self.get("shares", (self.k,)),
@@ -65,13 +65,13 @@ class PlainFlow:
 
     # -- layers -----------------------------------------------------------------------
 
-    def _layer(self, i: int, u: Ball) -> tuple[Ball, Ball]:
+    def _layer(self, i: int, u: ErrorBall) -> tuple[ErrorBall, ErrorBall]:
         at = f"layers.{i}."
         if self.kind == "linear":
             A = np.tril(self.get(at + "weight", (self.d, self.d)))
-            sizes = Ball(np.abs(A.diagonal())).log().sum()
+            sizes = ErrorBall(np.abs(A.diagonal())).log().sum()
             z = u.times(A, self.get(at + "bias", (self.d,)))
-            return z, Ball(np.zeros(len(z.x))) + sizes
+            return z, ErrorBall(np.zeros(len(z.x))) + sizes
         if self.kind == "planar":
             return self._planar(at, u)
         moved = self.moved(i)
@@ -79,7 +79,7 @@ class PlainFlow:
         found = self._map(Dual(u[:, moved], np.ones((1, len(moved)))), t)
         x, r = u.x.copy(), u.r.copy()
         x[:, moved], r[:, moved] = found.v.x, found.v.r
-        return Ball(x, r), found.d.log().sum()
+        return ErrorBall(x, r), found.d.log().sum()
 
     def moved(self, i: int) -> list[int]:
         """The columns that a layer moves."""
@@ -117,16 +117,16 @@ class PlainFlow:
             found.append((W, b, mask))
         return found
 
-    def _params(self, i: int, u: Ball) -> Ball:
+    def _params(self, i: int, u: ErrorBall) -> ErrorBall:
         h, layers = u[:, self.copied(i)].clip(-REACH, REACH), self.net(i)
         for W, b, mask in layers[:-1]:
             h = h.times(W * mask, b).clip(0.0, math.inf)
         W, b, mask = layers[-1]
         t = h.times(W * mask, b)
         shape = (len(t.x), len(self.moved(i)), -1)
-        return Ball(t.x.reshape(shape), t.r.reshape(shape))
+        return ErrorBall(t.x.reshape(shape), t.r.reshape(shape))
 
-    def _planar(self, at: str, x: Ball) -> tuple[Ball, Ball]:
+    def _planar(self, at: str, x: ErrorBall) -> tuple[ErrorBall, ErrorBall]:
         w, b = self.get(at + "w", (self.d,)), self.get(at + "b", (1,))
         u, inner = bent(w, self.get(at + "u", (self.d,)))
         a = x.times(w[None], b)
@@ -134,7 +134,7 @@ class PlainFlow:
         z = x + h.v * u[None]
         return z, (inner * h.d + 1.0)[:, 0].log()
 
-    def _map(self, u: Dual, t: Ball) -> Dual:
+    def _map(self, u: Dual, t: ErrorBall) -> Dual:
         if self.kind == "spline":
             return spline(u, t, int(self.config["bins"]))
         if self.kind == "affine":
@@ -147,30 +147,30 @@ class PlainFlow:
 # -- maps -----------------------------------------------------------------------------
 
 
-def bounded(t: Ball, most: float = 3.0) -> Ball:
+def bounded(t: ErrorBall, most: float = 3.0) -> ErrorBall:
     """Between −most and most."""
     return (t / most).tanh() * most
 
 
-def bent(w: Array, u: Array) -> tuple[Ball, Ball]:
+def bent(w: Array, u: Array) -> tuple[ErrorBall, ErrorBall]:
     """The direction û of a planar layer, and w·û."""
-    inner = Ball(u[None]).times(w[None])[0, 0]
-    start = Ball(math.log(math.e - 1), 4 * U)
+    inner = ErrorBall(u[None]).times(w[None])[0, 0]
+    start = ErrorBall(math.log(math.e - 1), 4 * U)
     a = inner + start
     # softplus(a) = max(a, 0) + log(1 + exp(−|a|))
-    size = Ball(-np.abs(a.x), a.r)
+    size = ErrorBall(-np.abs(a.x), a.r)
     soft = a.clip(0.0, math.inf) + (size.exp() + 1.0).log()
     wanted = (soft - 1.0) * (1 - LEAST)
-    length = Ball(w[None]).times(w[None])[0, 0]
+    length = ErrorBall(w[None]).times(w[None])[0, 0]
     return (wanted - inner) / length * w + u, wanted
 
 
-def spline(u: Dual, t: Ball, bins: int) -> Dual:
+def spline(u: Dual, t: ErrorBall, bins: int) -> Dual:
     """A rational-quadratic spline on [−1, 1], the identity outside."""
     x, y = knots(t[..., :bins]), knots(t[..., bins : 2 * bins])
     edge = np.ones((*t.x.shape[:-1], 1))
     inner = bounded(t[..., 2 * bins :]).exp()
-    slopes = Ball(
+    slopes = ErrorBall(
         np.concatenate([edge, inner.x, edge], -1),
         np.concatenate([0 * edge, inner.r, 0 * edge], -1),
     )
@@ -189,29 +189,29 @@ def spline(u: Dual, t: Ball, bins: int) -> Dual:
     z, d = kept.v, kept.d
     out = outside & ~near
     return Dual(
-        Ball(np.where(out, u.v.x, z.x), np.where(out, u.v.r, z.r)),
-        Ball(np.where(out, 1.0, d.x), np.where(out, 0.0, d.r)),
+        ErrorBall(np.where(out, u.v.x, z.x), np.where(out, u.v.r, z.r)),
+        ErrorBall(np.where(out, 1.0, d.x), np.where(out, 0.0, d.r)),
     )
 
 
-def knots(t: Ball) -> Ball:
+def knots(t: ErrorBall) -> ErrorBall:
     """Places of the knots, from −1 to 1."""
     bins = t.x.shape[-1]
     e = bounded(t).exp()
     share = e / e.sum()[..., None] * (1 - bins * LEAST) + LEAST
     inner = share[..., :-1].cumsum() * 2.0 - 1.0
     one = np.ones((*t.x.shape[:-1], 1))
-    return Ball(
+    return ErrorBall(
         np.concatenate([-one, inner.x, one], -1),
         np.concatenate([0 * one, inner.r, 0 * one], -1),
     )
 
 
-def _bin(u: Dual, x: Ball, y: Ball, slopes: Ball, i: Array) -> Dual:
-    def at(values: Ball, shift: int) -> Ball:
+def _bin(u: Dual, x: ErrorBall, y: ErrorBall, slopes: ErrorBall, i: Array) -> Dual:
+    def at(values: ErrorBall, shift: int) -> ErrorBall:
         place = (i + shift)[..., None]
         x, r = (np.take_along_axis(p, place, -1)[..., 0] for p in (values.x, values.r))
-        return Ball(x, r)
+        return ErrorBall(x, r)
 
     x0, y0, d0, d1 = at(x, 0), at(y, 0), at(slopes, 0), at(slopes, 1)
     dx, dy = at(x, 1) - x0, at(y, 1) - y0
@@ -222,7 +222,7 @@ def _bin(u: Dual, x: Ball, y: Ball, slopes: Ball, i: Array) -> Dual:
     return (xi * xi * s + mixed * d0) * dy / below + y0
 
 
-def monotone(u: Dual, t: Ball, k: int) -> Dual:
+def monotone(u: Dual, t: ErrorBall, k: int) -> Dual:
     """A sum of steps, then a shift and a scale."""
     c = (bounded(t[..., :k]).exp() - 1.0) * ((1 - LEAST) / k)
     a = bounded(t[..., k : 2 * k], 2.0).exp() * (0.5 * k)
@@ -232,12 +232,15 @@ def monotone(u: Dual, t: Ball, k: int) -> Dual:
     return (w - t[..., -2]) * (-bounded(t[..., -1])).exp()
 
 
-def squares(u: Dual, t: Ball, r: int) -> Dual:
+def squares(u: Dual, t: ErrorBall, r: int) -> Dual:
     """The integral of a sum of two squared polynomials; lines beyond ±2."""
-    p = bounded(t[..., :-1])
+    a = bounded(t[..., :-1])
     first = -np.sqrt(4 / 6), np.sqrt(2 / 6)
-    p = [[p[..., k * (r + 1) + i] for i in range(r + 1)] for k in (0, 1)]
-    p[0][0], p[1][0] = p[0][0] + Ball(first[1], U), p[1][0] + Ball(first[0], U)
+    p = [[a[..., k * (r + 1) + i] for i in range(r + 1)] for k in (0, 1)]
+    p[0][0], p[1][0] = (
+        p[0][0] + ErrorBall(first[1], U),
+        p[1][0] + ErrorBall(first[0], U),
+    )
     q: list[Any] = [ball(np.zeros(t.x.shape[:-1]))] * (2 * r + 1)
     for part in p:
         for i in range(r + 1):
@@ -251,22 +254,24 @@ def squares(u: Dual, t: Ball, r: int) -> Dual:
         total = total * at + q[i] / (i + 1.0)
     inside = total * at
     # At ±2 the line has the polynomial's slope, so both sides agree in value and slope.
-    rest = Ball(u.v.x - at.v.x, u.v.r + U * np.abs(u.v.x))
+    rest = ErrorBall(u.v.x - at.v.x, u.v.r + U * np.abs(u.v.x))
     far = np.abs(u.v.x) > EDGE - u.v.r
     value = inside.v + rest * inside.d
-    v = Ball(np.where(far, value.x, inside.v.x), np.where(far, value.r, inside.v.r))
+    v = ErrorBall(
+        np.where(far, value.x, inside.v.x), np.where(far, value.r, inside.v.r)
+    )
     return Dual(v - t[..., -1], inside.d)
 
 
-def mixture(z: Ball, shares: Array, means: Array, factors: Array) -> Ball:
+def mixture(z: ErrorBall, shares: Array, means: Array, factors: Array) -> ErrorBall:
     """The log-density of a mixture with Σₖ⁻¹ = UₖUₖᵀ, U upper triangular."""
     d, logs = z.x.shape[1], []
     for share, mean, U_k in zip(shares, means, factors):
         off = z - mean
         y = off * U_k if U_k.ndim == 1 else off.times(U_k.T)
         size = U_k if U_k.ndim == 1 else U_k.diagonal()
-        head = Ball(size).log().sum() + Ball(max(float(share), TINY)).log()
-        half = Ball(0.5 * d * math.log(2 * math.pi), d * 4 * U)
+        head = ErrorBall(size).log().sum() + ErrorBall(max(float(share), TINY)).log()
+        half = ErrorBall(0.5 * d * math.log(2 * math.pi), d * 4 * U)
         logs.append((y * y).sum() * -0.5 + (head - half))
     top = np.max([each.x for each in logs], axis=0)
     total = (logs[0] - top).exp()

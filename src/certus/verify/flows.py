@@ -27,9 +27,9 @@ from certus.certificate import Claim, Status, Strength
 from certus.typing import Array
 from certus.verify import data
 from certus.verify import deciding as bd
-from certus.verify.balls import Ball
+from certus.verify.balls import ErrorBall
 from certus.verify.deciding import Number, U, gamma
-from certus.verify.drawn_density import Scaling, StartMixture, draws_claim
+from certus.verify.drawn_density import ColumnScaling, StartMixture, draws_claim
 from certus.verify.flow_maps import PlainFlow, mixture, structure
 from certus.verify.scoring import spread
 from certus.verify.stating import Checked, Given, require
@@ -67,7 +67,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         X = X.reshape(len(X), -1)
     X = data.dense(X)
     marks = data.fingerprint(X, np.zeros(len(X)), np.ones(len(X)))
-    flow, scaling = PlainFlow(stated.config, stated.weights), Scaling.of(model, X)
+    flow, scaling = PlainFlow(stated.config, stated.weights), ColumnScaling.of(model, X)
     rows = spread(len(X), SOME[given.level])
     with np.errstate(all="ignore"):
         claims = [_bijective(flow, scaling)]
@@ -88,7 +88,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 # -- for every row --------------------------------------------------------------------
 
 
-def _bijective(flow: PlainFlow, scaling: Scaling) -> Claim:
+def _bijective(flow: PlainFlow, scaling: ColumnScaling) -> Claim:
     found = structure(flow)
     shares = flow.get("shares", (flow.k,))
     off = abs(math.fsum(shares.tolist()) - 1.0)
@@ -131,7 +131,9 @@ def _upper(flow: PlainFlow) -> bool:
 # -- on rows --------------------------------------------------------------------------
 
 
-def _density_claim(model: Any, flow: PlainFlow, scaling: Scaling, X: Array) -> Claim:
+def _density_claim(
+    model: Any, flow: PlainFlow, scaling: ColumnScaling, X: Array
+) -> Claim:
     z, log_det = flow.forward(scaling.inner(X))
     own = flow.base(z) + log_det - scaling.volume()
     said = np.asarray(model.score_samples(scaling.rows(X)), dtype=np.float64)
@@ -161,7 +163,7 @@ def _density_claim(model: Any, flow: PlainFlow, scaling: Scaling, X: Array) -> C
     )
 
 
-def _inverse_claim(model: Any, scaling: Scaling, X: Array) -> Claim:
+def _inverse_claim(model: Any, scaling: ColumnScaling, X: Array) -> Claim:
     rows = scaling.rows(X)
     again = np.asarray(model.inverse_transform(model.transform(rows)))
     require(again.shape == rows.shape, "its inverse does not give rows back")
@@ -227,7 +229,7 @@ def _start_claim(flow: PlainFlow, mix: StartMixture) -> Claim:
 def _added_claims(
     model: Any,
     flow: PlainFlow,
-    scaling: Scaling,
+    scaling: ColumnScaling,
     mix: StartMixture,
     X: Array,
     marks: dict[str, Any],
@@ -256,7 +258,7 @@ def _added_claims(
     return claims
 
 
-def _stated_claim(model: Any, own: list[Ball]) -> Claim:
+def _stated_claim(model: Any, own: list[ErrorBall]) -> Claim:
     x = np.concatenate([each.x for each in own])
     lost = np.concatenate([each.r for each in own])
     mean, said = math.fsum(x.tolist()) / len(x), float(model.validation_score_)

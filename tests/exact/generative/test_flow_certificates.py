@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 import certus
 from certus.certificate import Strength
 from certus.generative import NormalizingFlow
-from certus.verify.balls import Ball, Dual
+from certus.verify.balls import Dual, ErrorBall
 from certus.verify.flow_maps import least_slope
 
 CASES = [
@@ -159,8 +159,10 @@ def test_balls_hold_the_exact_result() -> None:
     with mpmath.workdps(60):
         for _ in range(50):
             a, b = rng.normal(size=2)
-            x = Ball([a]) * Ball([b]) + Ball([a]) / (Ball([b]) * Ball([b]) + 1.0)
-            y = (x.tanh() + 2.0).log().exp() - Ball([b])
+            x = ErrorBall([a]) * ErrorBall([b]) + ErrorBall([a]) / (
+                ErrorBall([b]) * ErrorBall([b]) + 1.0
+            )
+            y = (x.tanh() + 2.0).log().exp() - ErrorBall([b])
             A, B = mpmath.mpf(float(a)), mpmath.mpf(float(b))
             X = A * B + A / (B * B + 1)
             Y = mpmath.tanh(X) + 2 - B
@@ -201,5 +203,5 @@ def test_the_verifier_adds_mixtures_as_scipy_does(whole) -> None:
         - 1.5 * np.log(2 * np.pi)
         for mean, U in zip(mixture.means_, mixture.precisions_cholesky_)
     ]
-    found = flow.base(Ball(Z))
+    found = flow.base(ErrorBall(Z))
     np.testing.assert_allclose(found.x, logsumexp(joint, axis=0), rtol=1e-12)

@@ -21,7 +21,7 @@ from certus.neural_network.modules.arguments import (
     require_count,
     require_counts,
 )
-from certus.neural_network.modules.increasing import Affine, Monotone, SumOfSquares
+from certus.neural_network.modules.increasing import Monotone, ShiftScale, SumOfSquares
 from certus.neural_network.modules.made import Autoregressive, Coupling
 from certus.neural_network.modules.planar import Planar
 from certus.neural_network.modules.spline import Spline
@@ -30,7 +30,7 @@ KINDS = ("spline", "affine", "monotone", "sum_of_squares", "linear", "planar")
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
-class Linear(nn.Module):
+class LinearMap(nn.Module):
     """z = Ax + b with A lower triangular: log |det A| is a sum over its diagonal.
 
     Parameters
@@ -147,10 +147,10 @@ class Flow(nn.Module):
         if config["layers"] == "planar":
             return Planar(d)
         if config["layers"] == "linear":
-            return Linear(d)
+            return LinearMap(d)
         each: Any = {
             "spline": lambda: Spline(config["bins"]),
-            "affine": Affine,
+            "affine": ShiftScale,
             "monotone": lambda: Monotone(config["bins"]),
             "sum_of_squares": lambda: SumOfSquares(config["degree"]),
         }[config["layers"]]()
@@ -199,7 +199,8 @@ class Flow(nn.Module):
     def inverse(self, z: Tensor) -> Tensor:
         """S⁻¹(z) of (batch, n_inputs)."""
         u = (z - self.middle) / self.spread
-        for layer in reversed(self.layers):
+        layers: Any = self.layers
+        for layer in reversed(layers):
             u = layer.inverse(u)
         return self.middle + self.spread * u
 

@@ -64,7 +64,7 @@ def solve(
     return u
 
 
-class Affine:
+class ShiftScale:
     """v = (u − μ) exp(−α)."""
 
     n_params = 2
@@ -149,7 +149,7 @@ class SumOfSquares:
             )
             for n in range(2 * r + 1)
         ]
-        q = (1 - LEAST) * torch.stack(sums, -1)  # type: ignore[arg-type]
+        q = (1 - LEAST) * torch.stack(sums, -1)
         return torch.cat([q[..., :1] + LEAST, q[..., 1:]], -1)
 
     @staticmethod

@@ -46,6 +46,17 @@ class MaskedLinear(nn.Linear):
         return F.linear(x, self.weight * self.mask, self.bias)
 
 
+def _to_zero(layer: Any) -> None:
+    """Last weights of zero: the parameters of all maps are those of the identity."""
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+
+
+def _effective(layer: Any) -> tuple[Tensor, Tensor]:
+    """The weights that count, and the bias."""
+    return layer.weight * layer.mask, layer.bias
+
+
 class Autoregressive(nn.Module):
     """All columns, each moved by a map that depends on those before it.
 
@@ -76,8 +87,7 @@ class Autoregressive(nn.Module):
         masks = [b[:, None] >= a for a, b in pairwise(degrees)]
         masks.append(np.repeat(degrees[0][:, None] > degrees[-1], each.n_params, 0))
         self.net = nn.ModuleList([MaskedLinear(mask) for mask in masks])
-        nn.init.zeros_(self.net[-1].weight)
-        nn.init.zeros_(self.net[-1].bias)
+        _to_zero(self.net[-1])
         #: For each column in order, how many units of each layer it depends on.
         self.counts = [
             [int((degree <= i).sum()) for degree in degrees[1:]]
@@ -95,7 +105,7 @@ class Autoregressive(nn.Module):
 
     def inverse(self, v: Tensor) -> Tensor:
         """The u that gives v, one column after the other."""
-        layers: Any = [(m.weight * m.mask, m.bias) for m in self.net]
+        layers = [_effective(m) for m in self.net]
         first, (out, bias) = layers[0], layers[-1]
         columns = self.columns
         first = first[0][:, columns], first[1]
@@ -146,8 +156,7 @@ class Coupling(nn.Module):
         self.copied, self.moved = (odd, even) if reverse else (even, odd)
         sizes = [len(self.copied), *hidden, len(self.moved) * each.n_params]
         self.net = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(sizes)])
-        nn.init.zeros_(self.net[-1].weight)
-        nn.init.zeros_(self.net[-1].bias)
+        _to_zero(self.net[-1])
 
     def _params(self, u: Tensor) -> Tensor:
         h = u[:, self.copied].clamp(-REACH, REACH)
