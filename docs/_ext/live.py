@@ -36,6 +36,7 @@ _COMMANDS = {
     "predict-help": ["predict", "--help"],
     "certify-help": ["certify", "--help"],
     "audit-help": ["audit", "--help"],
+    "synth-help": ["synth", "--help"],
     "list": ["list"],
     "list-help": ["list", "--help"],
     "migrate-help": ["migrate", "--help"],

@@ -76,8 +76,8 @@ class TableSynthesizer(Model):
     ----------
     model : {"auto", "tree", "copula", "cart"}, default="auto"
         Which generator.
-    target : str, optional
-        A column to predict, for the claim ``useful``.
+    target : str or None, default=None
+        Column to predict, for the claim ``useful``.
     holdout : float or None, default=None
         Share of the rows that are held out. None means one half of 2,000 rows or more,
         and three tenths of fewer; 0 holds out none, and nothing is claimed.
@@ -85,7 +85,7 @@ class TableSynthesizer(Model):
         Budget of differential privacy. With one, the tree is learnt from all rows
         through noisy counts, nothing else that was computed from them is kept, and
         ``random_state`` must be None: whoever knows the seed can subtract the noise.
-    domains : dict, optional
+    domains : dict or None, default=None
         For ``epsilon``: (low, high) of a number, days since 1970 for a date, and a list
         of labels. What is not given is found and paid from the budget, labels with a δ
         of 1e-6. It must not have been read off the data.

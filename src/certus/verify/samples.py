@@ -47,8 +47,6 @@ TIE = 1e-9
 EXCESS = 0.05
 #: Share of all rows about which membership is guessed, on either side.
 GUESSED = 0.1
-#: Level at which more exact copies than usual count as copying.
-COPY_LEVEL = 0.01
 MORE = "use more held-out and synthetic rows, which makes the interval narrower"
 SMOOTHER = "use a smoother generator, or more training rows"
 EXCHANGEABLE = (
@@ -319,8 +317,7 @@ def _copy_claim(
     copy: tuple[int, float, float, float], sizes: list[int], delta: float
 ) -> Claim:
     copies, share, usual, p = copy
-    more, level = share > usual, min(delta, COPY_LEVEL)
-    met = True if not more else False if p <= level else None
+    met = True if share <= usual else False if p <= delta else None
     return Claim(
         *("exact_copies", Strength.STATISTICAL, share, usual, met),
         objective="share of synthetic rows that equal a training row in every cell; "
@@ -328,7 +325,7 @@ def _copy_claim(
         theorem="rows were compared cell by cell; p: the labels of real rows are "
         "exchanged at random, an exact test",
         assumptions=EXCHANGEABLE,
-        delta=level,
+        delta=delta,
         detail=f"{copies:,} of {sizes[2]:,} synthetic rows equal a training row "
         f"({100 * share:.2g} %; of the held-out rows {100 * usual:.2g} %; p = {p:.2g})",
         fix="" if met else SMOOTHER,

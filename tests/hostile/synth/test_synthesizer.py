@@ -1,0 +1,126 @@
+"""Odd tables, absurd conditions and changed models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import certus
+from certus.persist import ModelFileError
+from certus.synth import MODELS, TableSynthesizer
+
+pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
+RNG = np.random.default_rng(0)
+
+
+def odd(n: int = 80) -> pl.DataFrame:
+    x = RNG.standard_cauchy(n)
+    return pl.DataFrame(
+        {
+            "constant": [7] * n,
+            "empty": [None] * n,
+            "heavy": x,
+            "again": x,
+            "huge": x * 1e200,
+            "one label": ["same"] * n,
+            "mostly missing": [1.5, 2.5] + [None] * (n - 2),
+            "flag": RNG.random(n) < 0.02,
+            "<b>": RNG.choice(["a,b", "c\nd", "é", ""], n),
+        }
+    )
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_odd_columns_go_through(model: str) -> None:
+    table = odd()
+    fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(table)
+    made = fitted.sample(60)
+    assert made.columns == table.columns
+    assert set(made["constant"]) == {7} and made["empty"].null_count() == 60
+    assert set(made["one label"]) == {"same"}
+    assert set(made["<b>"]) <= {"a,b", "c\nd", "é", ""}
+    assert np.isfinite(made["huge"].to_numpy()).all()
+
+
+def test_odd_columns_can_be_examined() -> None:
+    fitted = TableSynthesizer("copula", random_state=0).fit(odd(200))
+    assert fitted.examination_.n_holdout > 20
+    assert "&lt;b&gt;" in fitted.examination_._repr_html_()
+
+
+def test_one_column_and_one_kind_of_row() -> None:
+    for column in (["a"] * 30, [1] * 30, [1.5, None] * 15):
+        table = pl.DataFrame({"x": column})
+        for model in MODELS:
+            made = TableSynthesizer(model, random_state=1).fit(table).sample(5)
+            assert set(made["x"]) <= set(column)
+
+
+def test_values_outside_the_fitted_range() -> None:
+    table = pl.DataFrame({"a": RNG.normal(size=200), "b": RNG.normal(size=200)})
+    for model in ("tree", "copula"):
+        fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(table)
+        made = fitted.sample(20, given={"a": 1e6})
+        assert set(made["a"]) == {1e6} and np.isfinite(made["b"].to_numpy()).all()
+        known = pl.DataFrame({"a": [-1e9, None], "b": [None, 1e9]})
+        filled = fitted.impute(known)
+        assert filled["a"][0] == -1e9 and filled["b"].null_count() == 0
+    cart = TableSynthesizer("cart", holdout=0, random_state=0).fit(table)
+    with pytest.raises(ValueError, match="rows met the conditions"):
+        low, high = table["a"].sort()[100:102]  # between two values of the fit
+        cart.sample(5, given={"a": (low + (high - low) / 3, high - (high - low) / 3)})
+    with pytest.raises(NotImplementedError, match="tree"):
+        cart.impute(table)
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("no such column", {"c": 1}),
+        ("has no value", {"s": "maybe"}),
+        ("must be a number", {"a": "old"}),
+        ("low ≤ high", {"a": (2, 1)}),
+        ("must be \\(low, high\\)", {"a": (1, 2, 3)}),
+    ],
+)
+def test_conditions_that_make_no_sense(words: str, given: Any) -> None:
+    table = pl.DataFrame({"a": np.arange(50.0), "s": ["yes", "no"] * 25})
+    fitted = TableSynthesizer("tree", holdout=0, random_state=0).fit(table)
+    with pytest.raises(ValueError, match=words):
+        fitted.sample(3, given=given)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("model must be one of", {"model": "gan"}),
+        ("holdout", {"holdout": 1.0}),
+        ("compares on held-out rows", {"holdout": 0}),
+        ("delta", {"delta": 0.0}),
+    ],
+)
+def test_parameters_are_checked(words: str, options: Any) -> None:
+    with pytest.raises(ValueError, match=words):
+        TableSynthesizer(**options).fit(odd())
+
+
+def test_too_few_rows_and_wrong_tables() -> None:
+    with pytest.raises(ValueError, match="at least 10 rows"):
+        TableSynthesizer().fit([[1.0]] * 5)
+    table = pl.DataFrame({"a": np.arange(50.0)})
+    with pytest.raises(ValueError, match="no column"):
+        TableSynthesizer("tree", target="b", random_state=0).fit(table)
+    fitted = TableSynthesizer("tree", holdout=0).fit(table)
+    with pytest.raises(ValueError, match="must have the columns"):
+        fitted.impute(pl.DataFrame({"b": [1.0]}))
+
+
+def test_a_damaged_file_is_refused(tmp_path: Any) -> None:
+    fitted = TableSynthesizer("tree", random_state=0).fit(odd())
+    path = fitted.save(tmp_path / "m.certus")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ModelFileError):
+        certus.load(path)
