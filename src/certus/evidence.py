@@ -210,6 +210,7 @@ WITNESSES: dict[str, type[Any]] = {
     "ratings": RatingsWitness,
     "network": NetworkWitness,
     "penalised_network": NetworkWitness,
+    "adversarial": NetworkWitness,
     "elbo": NetworkWitness,
     "flow": NetworkWitness,
     "negative_sampling": PairsWitness,

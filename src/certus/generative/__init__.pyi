@@ -8,8 +8,10 @@ from certus.generative.f_divergences import FDivergence as FDivergence
 from certus.generative.ode import FlowLikelihood as FlowLikelihood
 from certus.generative.ode import FlowPoint as FlowPoint
 from certus.generative.sde import GaussianMixtureScore as GaussianMixtureScore
+from certus.generative.gan import GenerativeAdversarial as GenerativeAdversarial
 from certus.generative.noising import LinearScore as LinearScore
 from certus.generative.discrepancy import MMDTest as MMDTest
+from certus.generative.modes import ModeShares as ModeShares
 from certus.generative.mixtures import NoisedMixture as NoisedMixture
 from certus.generative.noising import NoisingChain as NoisingChain
 from certus.generative.flow import NormalizingFlow as NormalizingFlow
@@ -18,9 +20,11 @@ from certus.generative.sde import StochasticDE as StochasticDE
 from certus.generative.transport import TriangularMap as TriangularMap
 from certus.generative.vae import VariationalAutoencoder as VariationalAutoencoder
 from certus.generative.divergences import VariationalBound as VariationalBound
+from certus.generative.wasserstein import WassersteinBound as WassersteinBound
 from certus.generative.closest import closest_gaussian as closest_gaussian
 from certus.generative.divergences import conjugate as conjugate
 from certus.generative.noising import denoising_loss as denoising_loss
+from certus.generative.games import descent_ascent as descent_ascent
 from certus.generative.sde import euler_maruyama as euler_maruyama
 from certus.generative.examining import examine as examine
 from certus.generative.divergences import f_divergence as f_divergence
@@ -34,6 +38,7 @@ from certus.generative.transport import knothe_rosenblatt as knothe_rosenblatt
 from certus.generative.divergences import minimax_value as minimax_value
 from certus.generative.discrepancy import mmd as mmd
 from certus.generative.discrepancy import mmd_test as mmd_test
+from certus.generative.modes import mode_shares as mode_shares
 from certus.generative.divergences import optimal_discriminator as optimal_discriminator
 from certus.generative.sde import ornstein_uhlenbeck as ornstein_uhlenbeck
 from certus.generative.ode import probability_flow as probability_flow
@@ -42,3 +47,4 @@ from certus.generative.sde import reverse_time as reverse_time
 from certus.generative.sde import variance_exploding as variance_exploding
 from certus.generative.sde import variance_preserving as variance_preserving
 from certus.generative.divergences import variational_bound as variational_bound
+from certus.generative.wasserstein import wasserstein_bound as wasserstein_bound

@@ -5,6 +5,7 @@ parameters, the evidence and the data it recomputes each claim; a bug in a solve
 stale kernel or swapped data can make a certificate fail, never lie.
 """
 
+from certus.verify.adversarial import distance_claim
 from certus.verify.attention import PlainNetwork
 from certus.verify.chains import decoding_claim, difference_claims, excess_claim
 from certus.verify.comparing import no_sealed_rows, union_claim
@@ -46,6 +47,7 @@ __all__ = [
     "copy_claim",
     "decoding_claim",
     "difference_claims",
+    "distance_claim",
     "excess_claim",
     "judge",
     "lipschitz_constant",

@@ -15,6 +15,7 @@ from certus.evidence import LinearWitness
 from certus.objectives import terms as t
 from certus.typing import ArrayLike, Column, Fit, MatrixLike
 from certus.verify import (
+    adversarial,
     attributes,
     boltzmann,
     covariance_penalty,
@@ -62,7 +63,7 @@ from certus.verify.stating import Checked, Given
 #: Checkers that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 CHECKERS: tuple[Any, ...] = (
-    *(attributes, covariance_penalty, elbo, encoders, expectation, flows, glove),
+    *(adversarial, attributes, covariance_penalty, elbo, encoders, expectation, flows, glove),
     *(
         gaussian_factors,
         group_rates,

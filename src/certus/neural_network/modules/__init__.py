@@ -11,6 +11,7 @@ from certus.lazy import exports
 #: The module of each public name.
 _WHERE = {
     "AbsoluteValue": "activations",
+    "Adversarial": "adversarial",
     "AlexNet": "cnn",
     "Attention": "attention",
     "CharacterReader": "character_reader",
@@ -24,6 +25,7 @@ _WHERE = {
     "Heaviside": "activations",
     "LSTMCell": "cells",
     "LeNet": "cnn",
+    "LipschitzCritic": "adversarial",
     "MLP": "mlp",
     "Maxout": "activations",
     "MemoryNetwork": "memory",

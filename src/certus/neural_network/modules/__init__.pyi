@@ -1,5 +1,6 @@
 # Written by `make stubs` from the rows of the package; do not edit.
 from certus.neural_network.modules.activations import AbsoluteValue as AbsoluteValue
+from certus.neural_network.modules.adversarial import Adversarial as Adversarial
 from certus.neural_network.modules.cnn import AlexNet as AlexNet
 from certus.neural_network.modules.attention import Attention as Attention
 from certus.neural_network.modules.character_reader import CharacterReader as CharacterReader
@@ -14,6 +15,7 @@ from certus.neural_network.modules.graph_network import GraphNetwork as GraphNet
 from certus.neural_network.modules.activations import Heaviside as Heaviside
 from certus.neural_network.modules.cells import LSTMCell as LSTMCell
 from certus.neural_network.modules.cnn import LeNet as LeNet
+from certus.neural_network.modules.adversarial import LipschitzCritic as LipschitzCritic
 from certus.neural_network.modules.mlp import MLP as MLP
 from certus.neural_network.modules.activations import Maxout as Maxout
 from certus.neural_network.modules.memory import MemoryNetwork as MemoryNetwork
