@@ -44,6 +44,42 @@ def test_fit_writes_a_model_and_shows_how_it_learns(capsys) -> None:
     assert type(model).__name__ == "LanguageModel" and model.random_state == 0
 
 
+def test_samples_are_as_long_as_asked_and_stand_apart(capsys) -> None:
+    assert main(["lm", "fit", "book.txt", *SHORT, "--sample", "9"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    lines = [line for line in told if line.startswith("certus: step")]
+    assert lines and len(told) > len(lines)
+    assert all(len(line) <= 80 for line in told)
+    rest = [line for line in told if not line.startswith("certus: ")]
+    assert all(line[:8].isspace() or not line for line in rest)
+    assert sum(len(line[8:]) for line in rest) <= 9 * 4 * len(lines)  # "\\x07" is one
+
+
+def test_a_terminal_keeps_baselines_and_shows_the_rest_in_one_line(
+    capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    from certus.cli import learning
+
+    monkeypatch.setattr(learning, "err", lambda: Console(force_terminal=True))
+    monkeypatch.setenv("TERM", "xterm")
+    shown: list[tuple[str, float, float]] = []
+    progress = learning.ShownTraining(lambda *told: shown.append(told), 60.0, 0)
+    history = {"steps": [1000.0], "seconds": [15.0], "validation_bits": [2.5]}
+    known = {"5-gram": 2.1, "xz": 2.75}
+    progress._tell(history, known)
+    progress._tell(history | {"seconds": [30.0], "validation_bits": [2.0]}, known)
+    progress._tell(history | {"seconds": [75.0], "validation_bits": [1.9]}, known)
+    assert shown[0] == ("step 1,000: 2.500 bits per byte", 0.25, 45.0)
+    assert [share for _, share, _ in shown] == [0.25, 0.5, 1.0]
+    assert capsys.readouterr().err.splitlines() == [
+        "certus: bits per byte without a network: 5-gram 2.10, xz 2.75",
+        "certus: below xz after 15 s: 2.500 bits per byte",
+        "certus: below 5-gram after 30 s: 2.000 bits per byte",
+    ]
+
+
 def test_two_files_are_two_documents_and_json_is_json(capsys) -> None:
     args = ["lm", "fit", "book.txt", "new.txt", "--model", "ngram", "--json"]
     assert main([*args, "--out", "counts.certus", "--set", "order=3"]) == 0

@@ -15,7 +15,7 @@ from certus.cli import INTERRUPTED, files
 from certus.cli.fitting import exit_code
 from certus.cli.machine import say_json
 from certus.cli.models import build
-from certus.cli.screen import Stop, progress, remark, say, say_certificate
+from certus.cli.screen import Stop, progress, say, say_certificate
 from certus.wording import clean
 
 #: What a compressed file is called.
@@ -44,7 +44,13 @@ def fit(texts: Sequence[Path], asked: TextFit, out: Path | None, as_json: bool) 
     model = _unfitted(asked)
     from certus.config import config_context
 
-    with config_context(on_interrupt="return", on_uncertified="ignore"):
+    quiet = config_context(on_interrupt="return", on_uncertified="ignore")
+    with progress() as step, quiet:
+        step("counting" if asked.kind == "ngram" else "preparing", 0.0)
+        if asked.kind == "transformer":
+            from certus.cli.learning import ShownTraining
+
+            model.set_callbacks(ShownTraining(step, asked.max_time, asked.sample))
         model.fit(list(texts) if len(texts) > 1 else texts[0])
     code = exit_code(model.certificate_)
     model.save(place)
@@ -72,18 +78,9 @@ def _unfitted(asked: TextFit) -> Any:
         settings.append(f"max_time={asked.max_time!r}")
     seed = 0 if asked.seed is None else asked.seed
     model = build(ESTIMATORS[CLASSES[asked.kind]], settings, seed)
-    if asked.kind != "transformer":
-        return model
-    if asked.checkpoint is not None:
+    if asked.kind == "transformer" and asked.checkpoint is not None:
         model.set_params(checkpoint=asked.checkpoint)
-    from certus.language import TrainingProgress
-
-    return model.set_callbacks(TrainingProgress(_show, sample=asked.sample))
-
-
-def _show(line: str) -> None:
-    remark(line)
-    sys.stderr.flush()
+    return model
 
 
 def sample(

@@ -79,8 +79,12 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Where progress, remarks and errors go."""
-    return _console(sys.stderr)
+    """Where progress, remarks and errors go; above the bar, while there is one."""
+    return _BARS[-1] if _BARS else _console(sys.stderr)
+
+
+#: Consoles on which a bar is drawn now.
+_BARS: list[Console] = []
 
 
 def _console(stream: Any) -> Console:
@@ -105,6 +109,12 @@ def say(text: str = "", *, style: str = "", indent: int = 0, hang: int = 0) -> N
 def remark(text: str) -> None:
     """Write a remark to stderr, in the manner of an error."""
     _paragraph(err(), f"certus: {text}", "", 0, 8)
+
+
+def quote(text: str) -> None:
+    """Write somebody else's text to stderr, line by line as it is."""
+    for line in text.split("\n"):
+        _paragraph(err(), line, "dim", 8, 0)
 
 
 def complain(text: str) -> None:
@@ -202,8 +212,10 @@ def _say_claims(content: str, claims: Sequence[Claim], headline: bool = True) ->
 class StepOpener(Protocol):
     """Opens a step by its name; ``share`` is how much of the work is done."""
 
-    def __call__(self, name: str, share: float | None = None) -> None:
-        """Show the name of what comes next."""
+    def __call__(
+        self, name: str, share: float | None = None, seconds: float | None = None
+    ) -> None:
+        """Show the name of what comes next, and the seconds left if they are known."""
 
 
 @contextmanager
@@ -232,20 +244,26 @@ def progress(steps: int = 1) -> Iterator[StepOpener]:
     opened = 0
     start = time.monotonic()
 
-    def step(name: str, share: float | None = None) -> None:
+    def step(
+        name: str, share: float | None = None, seconds: float | None = None
+    ) -> None:
         nonlocal opened
         done = opened / steps if share is None else share
-        spent = time.monotonic() - start
-        left = _left(spent / done - spent) if share and share > 0.02 else ""
+        if seconds is None and share and 0.02 < share < 1:
+            spent = time.monotonic() - start
+            seconds = spent / done - spent
+        left = "" if seconds is None else _left(seconds)
         bar.update(task, description=shorten(name), completed=done, left=left)
         opened += 1
 
     timer = threading.Timer(1.0, bar.start)
     timer.daemon = True
     timer.start()
+    _BARS.append(console)
     try:
         yield step
     finally:
+        _BARS.remove(console)
         timer.cancel()
         timer.join()
         bar.stop()

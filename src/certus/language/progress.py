@@ -57,14 +57,30 @@ class TrainingProgress:
         """Show a line; training goes on."""
         history = getattr(fitted_estimator, "history_", None)
         if context.task_name == "step" and history and history.get("steps"):
-            say = self.write or (lambda line: sys.stderr.write(line + "\n"))
-            known = fitted_estimator.baselines_
-            say(progress_line(history, known, named=self._named))
-            self._named = True
+            self._tell(history, fitted_estimator.baselines_)
             if self.sample and hasattr(fitted_estimator, "generate"):
-                found = fitted_estimator.generate(max_tokens=self.sample)
-                say("  " + clean(found.text.replace("\n", "\n  ")))
+                self._tell_sample(fitted_estimator)
         return False
+
+    def _tell(self, history: dict[str, list[float]], known: dict[str, float]) -> None:
+        """Show how far the training is."""
+        self._say(progress_line(history, known, named=self._named))
+        self._named = True
+
+    def _tell_sample(self, model: Any) -> None:
+        """Show what the model writes."""
+        self._say("  " + self._sample_of(model).replace("\n", "\n  "))
+
+    def _sample_of(self, model: Any) -> str:
+        """What the model writes, ``sample`` bytes: a token has one or more."""
+        found = model.generate(max_tokens=self.sample).data[: self.sample]
+        return clean(found.decode("utf-8", "replace"))
+
+    def _say(self, line: str) -> None:
+        if self.write is None:
+            sys.stderr.write(line + "\n")
+        else:
+            self.write(line)
 
 
 def progress_line(
