@@ -31,7 +31,7 @@ def imputed(model: Any, X: Array, random_state: Any) -> Array:
     X : float64 array of shape (n, d)
         In the units of the fit, NaN where a value is missing.
     random_state : int, RandomState or None
-        Of the proposals.
+        Seed or generator of all random numbers.
     """
     rng, scaled = generator_of(random_state), model._scaled
     X = np.where(np.isnan(X) & ~scaled.varies, scaled.loc, X)

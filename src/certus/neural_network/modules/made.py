@@ -26,7 +26,7 @@ REACH = 2.0
 
 
 class MaskedLinear(nn.Linear):
-    """A linear layer in which some weights are zero for ever.
+    """A linear layer in which some weights are always zero.
 
     Parameters
     ----------
