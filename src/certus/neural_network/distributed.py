@@ -59,7 +59,7 @@ def agreed(value: Any) -> Any:
 
 
 def alike(module: nn.Module) -> None:
-    """Give a module the first process's weights, also one that was made outside."""
+    """Give a module the weights of the first process, whoever made the module."""
     if count() == 1:
         return
     for value in [*module.parameters(), *module.buffers()]:

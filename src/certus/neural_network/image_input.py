@@ -205,7 +205,7 @@ class ImageInput(NeuralModel):
         return threat, InputUnits(mean, scale)
 
     def _arranged(self, bound: Any) -> Any:
-        """Smallest or largest pixels in the layout of images; a single one as is."""
+        """Smallest or largest pixels in the layout of images; one number as it is."""
         if np.ndim(bound) == 0:
             return bound
         layout = image_reading.Layout(*self._layout)
@@ -221,7 +221,7 @@ class ImageInput(NeuralModel):
         return make_augmentation(self.augment)
 
     def _in_digits(self, module: nn.Module, X: np.ndarray) -> nn.Module:
-        """In float32, as pixels have few digits; rows other than images keep theirs."""
+        """The module in float32, enough for pixels; in float64 for other rows."""
         plain = self.image_shape_[1] == 1 and X.dtype == np.float64
         return module.double() if plain else module
 

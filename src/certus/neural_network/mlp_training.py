@@ -195,7 +195,7 @@ def _close_epoch(model: Any, run: Trainer, loss: float, n: int, held: Any) -> bo
 
 
 def _plateau(model: Any, run: Trainer) -> Status | None:
-    """End there; with an adaptive rate, once a fifth of it is below 1e-6."""
+    """End the fit, or divide an adaptive rate by 5 as long as it is above 1e-6."""
     adaptive = model.solver == "sgd" and model.learning_rate == "adaptive"
     if not adaptive or run.rate <= 1e-6:
         return Status.SOLVED

@@ -206,7 +206,7 @@ def record_of(
 
 
 def complain(model: Any, run: TrainingRun, status: Status) -> None:
-    """Say how a partial fit ended, if not well."""
+    """Warn about a partial fit that diverged, and pass on an interruption."""
     settings = config.get_config()
     if status is Status.INTERRUPTED and settings["on_interrupt"] == "raise":
         raise KeyboardInterrupt

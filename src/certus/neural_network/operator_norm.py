@@ -47,7 +47,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 class Direction(NamedTuple):
-    """Of the scores: where they move most when a row does."""
+    """The direction in which the scores move most when a row moves."""
 
     u: Tensor  # (rows, outputs)
     p: float
@@ -146,8 +146,8 @@ def _flat(z: Tensor) -> Tensor:
 def bounding(module: nn.Module, constant: float) -> Callable[[], None]:
     """A projection of a module's weights: the product of its layers' norms ≤ constant.
 
-    Each of L layers gets constant^{1/L}. The singular values of matrices beyond it are
-    cut, which is the nearest matrix that is allowed; kernels of convolutions, whose
+    Each of L layers gets constant^{1/L}. Larger singular values of matrices are cut to
+    it, which gives the nearest matrix that is allowed; kernels of convolutions, whose
     norm is at most √(‖·‖₁‖·‖∞), are scaled. Both are convex sets: an average of allowed
     weights is allowed.
 

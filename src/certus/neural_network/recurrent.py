@@ -186,7 +186,7 @@ def _rows_of_cells(X: MatrixLike) -> Any:
 
 
 def _strings_of(X: Any) -> Any:
-    """The first row of a table if its first cell is a string, else nothing."""
+    """The first row of a table if its first cell is a string; else empty."""
     if X.dtype.kind not in "OUST" or X.ndim != 2 or not X.size:
         return []
     return [X[0]] if isinstance(X[0, 0], str) else []

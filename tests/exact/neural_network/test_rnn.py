@@ -28,16 +28,16 @@ def numbers(*shape):
 
 
 @pytest.mark.catalog("SEQ-01")
-@pytest.mark.parametrize("bend", ["tanh", "relu"])
-def test_the_elman_cell_is_torchs(bend):
-    layer = nn.RNN(3, 5, nonlinearity=bend, batch_first=True).double()
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_the_elman_cell_is_torchs(activation):
+    layer = nn.RNN(3, 5, nonlinearity=activation, batch_first=True).double()
     x = numbers(4, 9, 3)
     close(unroll(written_out(layer), x)["state"], layer(x)[0])
 
 
 @pytest.mark.catalog("SEQ-01")
 def test_the_elman_cell_is_its_formula():
-    cell = ElmanCell(3, 5, bend="logistic").double()
+    cell = ElmanCell(3, 5, activation="logistic").double()
     x, h = numbers(3), numbers(5)
     found = cell(x[None], {"state": h[None]})["state"][0]
     close(found, torch.sigmoid(cell.W @ h + cell.U @ x + cell.b))

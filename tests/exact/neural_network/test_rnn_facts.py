@@ -41,9 +41,9 @@ def test_a_recurrent_net_is_a_deep_net_with_shared_weights():
 
 
 @pytest.mark.catalog("SEQ-03")
-@pytest.mark.parametrize("bend", ["tanh", "relu", "logistic", "identity"])
-def test_backpropagation_through_time_is_the_gradient(bend):
-    cell, x, V = ElmanCell(3, 5, bend).double(), numbers(4, 6, 3), numbers(2, 5)
+@pytest.mark.parametrize("activation", ["tanh", "relu", "logistic", "identity"])
+def test_backpropagation_through_time_is_the_gradient(activation):
+    cell, x, V = ElmanCell(3, 5, activation).double(), numbers(4, 6, 3), numbers(2, 5)
     x.requires_grad_()
     states = unroll(cell, x)["state"]
     loss_of(states, V).backward()
@@ -89,14 +89,14 @@ def test_the_gradient_is_the_sum_over_untied_copies():
 
 
 @pytest.mark.catalog("SEQ-04")
-@pytest.mark.parametrize("bend", ["tanh", "logistic"])
-def test_the_gradient_is_a_double_sum_over_times(bend):
+@pytest.mark.parametrize("activation", ["tanh", "logistic"])
+def test_the_gradient_is_a_double_sum_over_times(activation):
     """∂L/∂θ = Σₜ Σ_{i≤t} (∂Lₜ/∂hₜ)(Π_{j=i+1..t} ∂hⱼ/∂hⱼ₋₁) ∂hᵢ/∂θ, term by term."""
-    cell, x, V = ElmanCell(3, 4, bend).double(), numbers(1, 5, 3), numbers(2, 4)
+    cell, x, V = ElmanCell(3, 4, activation).double(), numbers(1, 5, 3), numbers(2, 4)
     states = unroll(cell, x)["state"]
     loss_of(states, V).backward()
     h = states.detach()[0]  # (time, hidden)
-    bent = 1 - h**2 if bend == "tanh" else h * (1 - h)
+    bent = 1 - h**2 if activation == "tanh" else h * (1 - h)
     slopes = (h @ V.T - 1) @ V
     W, before = cell.W.detach(), torch.cat([torch.zeros_like(h[:1]), h[:-1]])
     total = {name: torch.zeros_like(getattr(cell, name)) for name in ("W", "U", "b")}
@@ -117,11 +117,11 @@ def test_the_gradient_is_a_double_sum_over_times(bend):
 
 
 @pytest.mark.catalog("SEQ-05")
-@pytest.mark.parametrize("bend", ["tanh", "relu", "identity"])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "identity"])
 @pytest.mark.parametrize("scale", [0.5, 1.0, 1.5])
-def test_gradients_vanish_or_explode_no_faster_than_the_bound(bend, scale):
+def test_gradients_vanish_or_explode_no_faster_than_the_bound(activation, scale):
     """‖∇_{hᵗ}R‖ ≤ σ_max(W)^{s−t} ‖∇_{hˢ}R‖ where |σ̇| ≤ 1."""
-    cell = ElmanCell(3, 6, bend).double()
+    cell = ElmanCell(3, 6, activation).double()
     with torch.no_grad():
         cell.W.copy_(scale * numbers(6, 6) / 6**0.5)
     x, s = numbers(8, 20, 3), 20

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from certus.neural_network.modules.arguments import require_choice
 
 Values = dict[str, Tensor]
-BENDS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    # each with its slope, as a function of the value
+Function = Callable[[Tensor], Tensor]
+#: Functions σ, each with its slope as a function of its value.
+ACTIVATIONS: dict[str, tuple[Function, Function]] = {
     "tanh": (torch.tanh, lambda h: 1 - h * h),
     "relu": (torch.relu, lambda h: (h > 0).to(h.dtype)),
     "logistic": (torch.sigmoid, lambda h: h * (1 - h)),
@@ -66,8 +67,8 @@ class ElmanCell(Cell):
         Numbers at each step.
     hidden : int
         Numbers in the state.
-    bend : {"tanh", "relu", "logistic", "identity"}, default="tanh"
-        σ.
+    activation : {"tanh", "relu", "logistic", "identity"}, default="tanh"
+        The function σ.
 
     Examples
     --------
@@ -79,15 +80,15 @@ class ElmanCell(Cell):
 
     PARTS = ("state",)
 
-    def __init__(self, n_inputs: int, hidden: int, bend: str = "tanh") -> None:
+    def __init__(self, n_inputs: int, hidden: int, activation: str = "tanh") -> None:
         super().__init__(n_inputs, hidden)
-        require_choice("bend", bend, tuple(BENDS))
-        self.config["bend"] = bend
+        require_choice("activation", activation, tuple(ACTIVATIONS))
+        self.config["activation"] = activation
 
     def forward(self, x: Tensor, before: Values) -> Values:
         """One step; gives "state"."""
-        bend, _ = BENDS[self.config["bend"]]
-        return {"state": bend(before["state"] @ self.W.T + x @ self.U.T + self.b)}
+        sigma, _ = ACTIVATIONS[self.config["activation"]]
+        return {"state": sigma(before["state"] @ self.W.T + x @ self.U.T + self.b)}
 
 
 class LSTMCell(Cell):
@@ -249,7 +250,7 @@ def backpropagate_through_time(cell: ElmanCell, x: Tensor, slopes: Tensor) -> Va
     >>> torch.allclose(found["W"], cell.W.grad, atol=1e-4)
     True
     """
-    _, slope = BENDS[cell.config["bend"]]
+    _, slope = ACTIVATIONS[cell.config["activation"]]
     with torch.no_grad():
         h = unroll(cell, x)["state"]  # (batch, time, hidden)
         before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], dim=1)

@@ -4,8 +4,8 @@
     f_t^j = f-LSTM^j(f_1^{j−1} … f_t^{j−1}),   b_t^j = b-LSTM^j(b_t^{j−1} … b_n^{j−1})
 
 The forward states give scores of the next word, the backward states those of the word
-before. A word is read by its bytes, so that there are no unknown words. A layer's state
-of a word is [f, b]; layer 0 has x itself, twice.
+before. A word is read by its bytes, so that there are no unknown words. The state
+of a word in a layer is [f, b]; in layer 0 it is x itself, twice.
 """
 
 from __future__ import annotations

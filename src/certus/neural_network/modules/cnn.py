@@ -113,9 +113,9 @@ class ConvNet(nn.Module):
 class LeNet(nn.Module):
     """LeNet-5: 6@28² → 6@14² → 16@10² → 16@5² → 120 → 84 → 10 from images of 32².
 
-    Every filter of the third layer sees all six maps. Averages are pooled, and units
-    bend by tanh. Smaller images are padded to 32 × 32; larger ones get a wider layer
-    of 120.
+    Every filter of the third layer sees all six maps. Pooling takes averages, and the
+    activation is tanh. Smaller images are padded to 32 × 32; larger ones get a wider
+    layer of 120.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class RBF(nn.Module):
 
     def __init__(self, n_inputs: int, n_outputs: int) -> None:
         super().__init__()
-        # Corners of the cube, as units that bend by tanh would reach them.
+        # Corners of the cube, which units with tanh approach.
         self.centres = nn.Parameter(torch.randn(n_outputs, n_inputs).sign())
 
     def forward(self, h: Tensor) -> Tensor:

@@ -254,7 +254,10 @@ def convolution_matrix(
 
 
 def _reach(size: int, kernel: int, stride: int, padding: int | str) -> Array:
-    """Input that each tap meets at each output, −1 outside: (outputs, kernel)."""
+    """The input under each entry of the kernel at each output, (outputs, kernel).
+
+    It is −1 outside of the image.
+    """
     taps = np.arange(kernel)
     if padding == "periodic":
         return (stride * np.arange(-(-size // stride))[:, None] + taps) % size

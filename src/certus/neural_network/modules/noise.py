@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class WeightNoise(nn.Module):
-    """A network whose weights, not its biases, shake in training.
+    """A network with noise on its weights, but not on its biases, in training.
 
     Parameters
     ----------

@@ -117,9 +117,10 @@ class Recurrent(nn.Module):
         """Begin with memories that last for up to ``span`` steps, of all durations.
 
         A gate of bias b keeps for about exp(b) steps; b becomes the logarithm of a
-        number between 1 and ``span`` − 1, drawn for each unit. What an LSTM keeps so
-        long it writes as slowly. Dependencies over 100 steps are learnt from there in a
-        few hundred batches, and from a bias of 1 often not at all.
+        number between 1 and ``span`` − 1, drawn for each unit. An
+        LSTM that keeps a memory this long also writes to it this slowly. Dependencies
+        over 100 steps are learnt from there in a few hundred batches, and from a bias
+        of 1 often not at all.
 
         Parameters
         ----------
@@ -267,7 +268,7 @@ def written_out(layer: nn.RNNBase, number: int = 0, backwards: bool = False) -> 
     elif isinstance(layer, nn.LSTM):
         cell = LSTMCell(n_inputs, hidden)
     else:
-        cell = ElmanCell(n_inputs, hidden, bend=str(layer.nonlinearity))
+        cell = ElmanCell(n_inputs, hidden, activation=str(layer.nonlinearity))
     cell = cell.to(W)
     with torch.no_grad():
         cell.W.copy_(W)

@@ -307,7 +307,7 @@ class EncoderDecoder(nn.Module):
         return self._sampled(encoded, target, forcing)
 
     def forcing_now(self) -> float:
-        """The probability of the true previous output at this batch; counts it."""
+        """The probability of the true previous output; counts this batch."""
         if not self.forcing_decay:
             return self.forcing
         now = max(self.forcing, 1.0 - self.forcing_decay * int(self.batches))
