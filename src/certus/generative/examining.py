@@ -114,8 +114,11 @@ def examine_with(
     useful, scores = _useful(columns, target, delta, rng)
     found = near.memorised
     excess = found.share - found.expected
+    sizes = [len(part) for part in next(iter(columns.values()))]
     return Examination(
-        *(len(part) for part in next(iter(columns.values()))),
+        n_real=sizes[0],
+        n_holdout=sizes[1],
+        n_synthetic=sizes[2],
         nearest_share=found.share,
         p_value=found.above,
         excess_low=excess - found.half,
@@ -156,8 +159,8 @@ def _told_apart(
     X = np.vstack([hold[:n], made[:n]])
     y = np.repeat([1, 0], n)
     model = _learnt(True, X, y, labels, rng)
-    scores = [model.predict_proba(part[n:])[:, 1] for part in (hold, made)]
-    return told_apart_claim(*scores, delta)
+    of_hold, of_made = (model.predict_proba(part[n:])[:, 1] for part in (hold, made))
+    return told_apart_claim(of_hold, of_made, delta)
 
 
 def _useful(
@@ -186,7 +189,7 @@ def _useful(
         X, goal = matrices[which][chosen], y[which][chosen]
         said.append(_predicted(X, goal, matrices[1], classify, labels, rng))
     truth = [np.array(part.tolist(), dtype=object) if classify else part for part in y]
-    claim, found = useful_claim(target, *truth[:2], *said, delta)
+    claim, found = useful_claim(target, truth[0], truth[1], said[0], said[1], delta)
     return claim, (found.real_score, found.synthetic_score)
 
 

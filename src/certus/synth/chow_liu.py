@@ -118,7 +118,7 @@ class ChowLiuTree(Model):
         """
         check_is_fitted(self)
         codes = self._cells(X)
-        known = (codes < self.n_cells_).all(axis=1)
+        known = np.asarray((codes < self.n_cells_).all(axis=1))
         found = self._law().log_prob(np.where(known[:, None], codes, 0))
         return np.where(known, found, -np.inf)
 

@@ -150,7 +150,7 @@ def _plan(
     low, high = _range_of(column, domain)
     whole = column.values.dtype.is_integer() or plan["dtype"] == "Date"
     few = whole and high - low < _BINS
-    knots = np.linspace(low, high, _BINS + 1)
+    knots: Array = np.linspace(low, high, _BINS + 1)
     if few:
         knots = np.arange(math.floor(low), math.ceil(high) + 2) - 0.5
     x = (

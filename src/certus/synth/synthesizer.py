@@ -183,7 +183,7 @@ class TableSynthesizer(Model):
             raise ValueError('model="auto" compares on held-out rows: set holdout > 0.')
         self.form_ = form_of(table)
         self._choose(read, inside, names, 1 - share, rng)
-        self.n_rows_ = int(inside.sum())
+        self.n_rows_: int | None = int(inside.sum())
         self.certificate_ = self._signed(read, inside, time.perf_counter() - start)
         return self
 
@@ -208,7 +208,9 @@ class TableSynthesizer(Model):
         )
         self.columns_, self.state_, self.spent_ = found
         self.model_, self.form_, self.flagged_ = "tree", form_of(table), False
-        self.comparison_, self.examined_, self.notes_ = [], None, []
+        self.comparison_: list[dict[str, Any]] = []
+        self.examined_: dict[str, Any] | None = None
+        self.notes_: list[str] = []
         self.n_rows_ = None
         claims = privacy_claims(
             float(self.epsilon or 0), self.spent_, self.columns_, self.state_
@@ -228,7 +230,7 @@ class TableSynthesizer(Model):
     ) -> None:
         """Fit each generator, examine its rows, and keep the best."""
         train = rows_of(read, inside)
-        found = []
+        found: list[Any] = []
         for name in names:
             begin = time.perf_counter()
             plans, state = learn_levels(train, name, rng)
@@ -311,7 +313,8 @@ class TableSynthesizer(Model):
                 for plan, column in zip(self.columns_, train.columns)
             ]
         )
-        found: Certificate = tree.fit(codes).certificate_
+        tree.fit(codes)
+        found: Certificate = tree.certificate_
         return found.claims
 
     def sample(

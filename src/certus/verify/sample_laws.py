@@ -263,7 +263,7 @@ def useful_claim(
         f"learnt from synthetic rows, {scores[0]:.3f} from real rows; the loss grows "
         f"by between {ends[0]:.3f} and {ends[1]:.3f}",
     )
-    return claim, Usefulness(*scores, *ends)
+    return claim, Usefulness(scores[0], scores[1], *ends)
 
 
 def _number_losses(
