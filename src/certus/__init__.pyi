@@ -15,6 +15,7 @@ from certus import diagnostics as diagnostics
 from certus import fairness as fairness
 from certus import generative as generative
 from certus.config import get_config as get_config
+from certus import graph as graph
 from certus import kernel_ridge as kernel_ridge
 from certus import kernels as kernels
 from certus import language as language
@@ -31,6 +32,7 @@ from certus import report as report
 from certus import robustness as robustness
 from certus.persist import save as save
 from certus import selection as selection
+from certus import semi_supervised as semi_supervised
 from certus.config import set_config as set_config
 from certus.config import show_versions as show_versions
 from certus import svm as svm

@@ -226,7 +226,7 @@ def read_labels(y: Any, n: int, names: list[Any] | None = None) -> Any:
     --------
     >>> from certus.edges import read_labels
     >>> read_labels({"a": 3, "c": 5}, 3, ["a", "b", "c"])
-    array([ 3, -1,  5], dtype=object)
+    array([3, -1, 5], dtype=object)
     """
     if y is None:
         raise ValueError(

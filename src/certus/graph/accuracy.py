@@ -49,7 +49,7 @@ def node_accuracy(
     Examples
     --------
     >>> import numpy as np
-    >>> from certus.graph import LabelPropagation, node_accuracy, stochastic_block_model
+    >>> from certus.graph import LabelSpreading, node_accuracy, stochastic_block_model
     >>> A, groups = stochastic_block_model(
     ...     [100, 100], [[0.2, 0.01], [0.01, 0.2]], random_state=0
     ... )
@@ -57,7 +57,7 @@ def node_accuracy(
     >>> trained, looked_at = np.full(200, -1), np.full(200, -1)
     >>> trained[order[:10]] = groups[order[:10]]
     >>> looked_at[order[10:50]] = groups[order[10:50]]
-    >>> model = LabelPropagation().fit(None, trained, graph=A)
+    >>> model = LabelSpreading(alpha=0.9).fit(None, trained, graph=A)
     >>> node_accuracy(model, looked_at, trained)["node_accuracy"].value > 0.85
     True
     """

@@ -5,7 +5,7 @@
 The largest eigenvalues of Q = D̃^{-1/2}(A + I)D̃^{-1/2} and their vectors describe a
 graph best in few numbers. A score is an inner product of vectors of the two nodes; with
 p = 2 it counts paths of two edges and so common neighbours. Some edges are held out,
-and how well they are told from pairs without an edge is said with an interval.
+and an interval says how often one of them scores higher than a pair without an edge.
 """
 
 from __future__ import annotations

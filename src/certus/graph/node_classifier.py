@@ -100,8 +100,8 @@ class NodeClassifier(ClassTargets):
     >>> A, groups = stochastic_block_model(
     ...     [40, 40], [[0.3, 0.02], [0.02, 0.3]], random_state=0
     ... )
-    >>> model = NodeClassifier(max_iter=50, random_state=0)
-    >>> model = model.fit(None, {{0: "left", 79: "right"}}, graph=A)
+    >>> model = NodeClassifier(random_state=0)
+    >>> model = model.fit(None, {0: "left", 79: "right"}, graph=A)
     >>> bool((model.transduction_[:40] == "left").mean() > 0.9)
     True
     """

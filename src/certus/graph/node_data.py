@@ -49,7 +49,7 @@ class NodeRows:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         """All numbers in one line, for the fingerprint of a checkpoint."""
-        X = np.zeros(0) if self.X is None else self.X
+        X: Any = np.zeros(0) if self.X is None else self.X
         if sparse.issparse(X):
             X = np.r_[X.data, X.indices, X.indptr]
         parts = (self.A.data, self.A.indices, self.A.indptr, np.ravel(X), self.nodes)
@@ -64,24 +64,24 @@ class NodeRows:
         )
 
 
-class Mixing(NamedTuple):
+class MixingMatrix(NamedTuple):
     """The matrix that the layers of a kind mix nodes by, and mixed features."""
 
     M: Any
     Z: Any
 
 
-def mixing_of(layer: str, A: Any, X: Any) -> Mixing:
+def mixing_of(layer: str, A: Any, X: Any) -> MixingMatrix:
     """What a kind of layer needs of a graph."""
     if layer == "gcn":
         Q = renormalized(A)
-        return Mixing(Q, mixed(Q, X, 1))
+        return MixingMatrix(Q, mixed(Q, X, 1))
     if layer == "sage":
         M = mean_of_neighbours(A)
         both = (X, mixed(M, X, 1))
         thin = sparse.issparse(X)
-        return Mixing(M, sparse.hstack(both, "csr") if thin else np.hstack(both))
-    return Mixing(with_loops(A), X)
+        return MixingMatrix(M, sparse.hstack(both, "csr") if thin else np.hstack(both))
+    return MixingMatrix(with_loops(A), X)
 
 
 class NodeInputs:

@@ -47,7 +47,8 @@ class SGCClassifier(ClassifierMixin, Estimator):
         How often features are mixed; a prediction reads nodes up to this many edges
         away.
     C : float, default=1.0
-        Inverse strength of the penalty.
+        Inverse strength of the penalty. Mixed features are small where each node has
+        one of its own: raise C there.
     fit_intercept : bool, default=True
         Whether to fit an intercept b.
     class_weight : dict or "balanced", default=None

@@ -127,14 +127,14 @@ class _GraphLabels(ClassifierMixin, Estimator):
                 )
             near = NearestNeighbors(n_neighbors=k, n_jobs=self.n_jobs).fit(X)
             return sparse.csr_array(near.kneighbors_graph(X, k, mode="connectivity"))
-        found = self.kernel(X, X)
+        found: Any = self.kernel(X, X)
         found = sparse.csr_array(found) if sparse.issparse(found) else np.array(found)
         if found.shape != (X.shape[0],) * 2:
             raise ValueError(
                 f"kernel must return a matrix of shape {(X.shape[0],) * 2} for "
                 f"{X.shape[0]} rows, got {found.shape}."
             )
-        values = found.data if sparse.issparse(found) else found
+        values: Any = found.data if sparse.issparse(found) else found
         if not np.isfinite(values).all() or values.min(initial=0.0) < 0:
             raise ValueError("kernel must return finite weights that are not negative.")
         return found.astype(np.float64)
@@ -161,9 +161,9 @@ class _GraphLabels(ClassifierMixin, Estimator):
                 "This model was fitted on a graph, which says nothing of new rows. "
                 "Call predict() for the nodes of the fit, or fit again with them."
             )
-        X = self._read_X(X, reset=False)
-        parts = range(0, X.shape[0], TOGETHER)
-        found = np.vstack([self._near(X[i : i + TOGETHER]) for i in parts])
+        rows = self._read_X(X, reset=False)
+        parts = range(0, rows.shape[0], TOGETHER)
+        found = np.vstack([self._near(rows[i : i + TOGETHER]) for i in parts])
         total = found.sum(axis=1, keepdims=True)
         even = np.full_like(found, 1.0 / found.shape[1])
         return np.divide(found, total, out=even, where=total > 0)

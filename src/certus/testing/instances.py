@@ -13,6 +13,9 @@ from typing import Any
 
 from certus.registry import ESTIMATORS, Row, load_class
 
+#: Networks outside of certus.neural_network.
+NETWORKS = ("NodeClassifier",)
+
 
 class _Names(Mapping[str, Any]):
     """The classes that the arguments of an instance may name, loaded when they are."""
@@ -65,7 +68,7 @@ def instances() -> list[Any]:
 
 def _needs_torch(row: Row) -> bool:
     """Of the networks, multi-layer perceptrons run without PyTorch."""
-    return row.home == "neural_network" and not row.shared
+    return (row.home == "neural_network" and not row.shared) or row.name in NETWORKS
 
 
 def supervised() -> list[Any]:
@@ -86,4 +89,5 @@ def supervised() -> list[Any]:
         for e in instances()
         if get_tags(e).target_tags.required
         and ESTIMATORS[type(e).__name__].home not in ("neural_network", "fairness")
+        and type(e).__name__ not in NETWORKS
     ]

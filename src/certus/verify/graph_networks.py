@@ -150,11 +150,11 @@ def _features(model: Fit, X: Any, n: int, kept: list[Claim]) -> Any:
     """The features kept, compared with those passed."""
     if model.X_ is None:
         return None
-    stored_rows = reading.as_matrix(model.X_)
+    stored_rows: Any = reading.as_matrix(model.X_)
     stating.require(stored_rows.shape[0] == n, "X_ has another number of rows")
     if X is None:
         return stored_rows
-    rows = reading.as_matrix(X)
+    rows: Any = reading.as_matrix(X)
     if rows.shape != stored_rows.shape:
         raise ValueError(f"X has shape {rows.shape}, the fit had {stored_rows.shape}.")
     wrong = data.size_of(sparse.csr_array(rows - stored_rows))
@@ -416,7 +416,7 @@ def _link_claims(model: Fit, stated: Statement, mixing: Mixing) -> list[Claim]:
         linked = [float(mixing.A[i, j]) for i, j in ends]
         stating.require(not any(linked), f"{name} holds edges that were trained on")
         sides.append((root[ends[:, 0]] * powers * root[ends[:, 1]]).sum(axis=1))
-    return claims + auc_claims(*sides, stated.delta)
+    return claims + auc_claims(sides[0], sides[1], stated.delta)
 
 
 def auc_claims(edges: Array, others: Array, delta: float) -> list[Claim]:

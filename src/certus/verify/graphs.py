@@ -88,7 +88,7 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
-class Weights(NamedTuple):
+class EdgeWeights(NamedTuple):
     """The graph of a model without loops: products with it, and their rounding."""
 
     n: int
@@ -144,7 +144,7 @@ def _stored(model: Fit) -> Any:
     return A
 
 
-def _of_matrix(A: Any) -> Weights:
+def _of_matrix(A: Any) -> EdgeWeights:
     n = A.shape[0]
     A = sparse.csr_array(A - sparse.diags_array(A.diagonal()))
     A.eliminate_zeros()
@@ -153,10 +153,10 @@ def _of_matrix(A: Any) -> Weights:
     rows, columns = (np.asarray(A.sum(axis=axis)).ravel() for axis in (1, 0))
     same = abs(A - A.T).sum() == 0
     share = gamma(2 * max(widest, tall) + 8)
-    return Weights(n, lambda V: A @ V, rows, columns, share, bool(same))
+    return EdgeWeights(n, lambda V: A @ V, rows, columns, share, bool(same))
 
 
-def _of_kernel(X: Any, width: float) -> Weights:
+def _of_kernel(X: Any, width: float) -> EdgeWeights:
     """exp(−width·‖x − x'‖²), computed from differences, some rows at a time."""
     rows = np.asarray(data.dense(X), dtype=np.float64)
     n, d = rows.shape
@@ -177,7 +177,7 @@ def _of_kernel(X: Any, width: float) -> Weights:
 
     sums = times(np.ones((n, 1)))[:, 0]
     share = gamma(2 * n + 8) + 4 * LARGEST * gamma(d + 8)
-    return Weights(n, times, sums, sums, share, True)
+    return EdgeWeights(n, times, sums, sums, share, True)
 
 
 def _graph_claim(A: Any, graph: Any) -> Claim:
@@ -213,13 +213,13 @@ def _neighbours_claim(A: Any, X: Any, k: int) -> Claim:
 # -- labels -------------------------------------------------------------------------
 
 
-def _distributions(model: Fit, W: Weights) -> Array:
+def _distributions(model: Fit, W: EdgeWeights) -> Array:
     shape = (W.n, len(model.classes_))
     return data.fitted(model, "label_distributions_", shape, finite=True)
 
 
 def _clamped(
-    model: Fit, stated: Statement, W: Weights, codes: Array, witness: Any
+    model: Fit, stated: Statement, W: EdgeWeights, codes: Array, witness: Any
 ) -> tuple[Array, Array, list[Claim]]:
     """The error at each node, by the mean number of steps to a label."""
     F, known = _distributions(model, W), codes >= 0
@@ -253,7 +253,7 @@ def _clamped(
     return F, error, claims
 
 
-def _own_steps(W: Weights, known: Array, rounds: int = 200) -> Array:
+def _own_steps(W: EdgeWeights, known: Array, rounds: int = 200) -> Array:
     """A vector g for a model that brings none, by iteration; it is checked anyway."""
     g, d = np.zeros((W.n, 1)), np.where(W.rows > 0, W.rows, np.inf)[:, None]
     for _ in range(rounds):
@@ -265,7 +265,7 @@ def _own_steps(W: Weights, known: Array, rounds: int = 200) -> Array:
 
 
 def _spread(
-    model: Fit, stated: Statement, W: Weights, codes: Array, witness: Any
+    model: Fit, stated: Statement, W: EdgeWeights, codes: Array, witness: Any
 ) -> tuple[Array, Array, list[Claim]]:
     """The error at each node, from the residual over 1 − α."""
     P, known, alpha = _distributions(model, W), codes >= 0, stated.alpha
@@ -300,7 +300,7 @@ def _spread(
     return F, error, claims
 
 
-def _own_totals(W: Weights, known: Array, alpha: float) -> Array:
+def _own_totals(W: EdgeWeights, known: Array, alpha: float) -> Array:
     """Sums of the scores of each node for a model that does not tell them."""
     root = np.sqrt(np.where(W.columns > 0, W.columns, 1.0))[:, None]
     start = (1.0 - alpha) * known.astype(float)[:, None]

@@ -84,7 +84,7 @@ class GraphNetwork(nn.Module):
             require_count("each of hidden", size)
         require_choice("layer", layer, LAYERS)
         require_count("heads", heads)
-        self.config = {
+        self.config: dict[str, Any] = {
             "n_inputs": n_inputs,
             "hidden": tuple(sizes),
             "n_outputs": n_outputs,
@@ -102,16 +102,17 @@ class GraphNetwork(nn.Module):
     def _add(self, before: int, after: int, last: bool) -> None:
         kind, heads = self.config["layer"], self.config["heads"]
         if kind == "gat":
-            self.layers.append(nn.Linear(before, heads * after, bias=False))
+            linear = nn.Linear(before, heads * after, bias=False)
             a = nn.init.xavier_uniform_(torch.empty(2, heads, after))
             self.scores.append(nn.Parameter(a))
             bias = torch.zeros(after if last else heads * after)
             self.scores.append(nn.Parameter(bias))
         else:
             inputs = 2 * before if kind == "sage" else before
-            self.layers.append(nn.Linear(inputs, after))
-            nn.init.zeros_(self.layers[-1].bias)
-        nn.init.xavier_uniform_(self.layers[-1].weight)
+            linear = nn.Linear(inputs, after)
+            nn.init.zeros_(linear.bias)
+        nn.init.xavier_uniform_(linear.weight)
+        self.layers.append(linear)
 
     def forward(self, x: Tensor, *field: Tensor) -> Tensor:
         """Scores of some nodes.
@@ -127,7 +128,7 @@ class GraphNetwork(nn.Module):
         """
         kind, drop = self.config["layer"], self.config["dropout"]
         blocks = [field[i : i + PARTS] for i in range(0, len(field) - 1, PARTS)]
-        first = self.layers[0]
+        first: Any = self.layers[0]
         if x.numel() == 0:  # sparse
             h = Propagate.apply(first.weight.T.contiguous(), *blocks.pop(0)[1:])
             h = h if first.bias is None else h + first.bias
@@ -135,7 +136,8 @@ class GraphNetwork(nn.Module):
             h = first(x)
         if kind == "gat":
             h = self._attend(h, blocks.pop(0), 0)
-        for i, linear in enumerate(list(self.layers)[1:], 1):
+        others: Any = list(self.layers)[1:]
+        for i, linear in enumerate(others, 1):
             h = F.elu(h) if kind == "gat" else F.relu(h)
             h = thinned(h, drop) if self.training and drop else h
             block = blocks.pop(0)
