@@ -211,6 +211,7 @@ WITNESSES: dict[str, type[Any]] = {
     "network": NetworkWitness,
     "penalised_network": NetworkWitness,
     "adversarial": NetworkWitness,
+    "denoiser": NetworkWitness,
     "elbo": NetworkWitness,
     "flow": NetworkWitness,
     "negative_sampling": PairsWitness,

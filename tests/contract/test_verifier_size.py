@@ -42,6 +42,10 @@ SYNTHETIC_LINES = 900
 FLOWS = ("balls", "drawn_density", "flow_maps", "flows")
 FLOW_LINES = 700
 
+#: The rooms for diffusion: a network of their own, its flow, and two denoisers beside it.
+DIFFUSION = ("denoisers", "denoising")
+DIFFUSION_LINES = 400
+
 #: The rooms for memories and Boltzmann machines: radii, replays, separations, the sum
 #: over all states and annealed importance sampling.
 MEMORIES = ("binary_memory", "boltzmann", "cancelling", "memory", "modern_memory")
@@ -110,7 +114,7 @@ def lines_of(names: tuple[str, ...]) -> int:
 
 
 def test_the_verifier_does_not_grow() -> None:
-    rooms = LANGUAGE + POLICIES + SYNTHETIC + FLOWS + MEMORIES + GRAPHS
+    rooms = LANGUAGE + POLICIES + SYNTHETIC + FLOWS + MEMORIES + GRAPHS + DIFFUSION
     assert lines_under(VERIFY) - lines_of(rooms) <= VERIFY_LINES
 
 
@@ -119,6 +123,7 @@ def test_the_rooms_for_language_stay_small() -> None:
     assert lines_of(POLICIES) <= POLICY_LINES
     assert lines_of(SYNTHETIC) <= SYNTHETIC_LINES
     assert lines_of(FLOWS) <= FLOW_LINES
+    assert lines_of(DIFFUSION) <= DIFFUSION_LINES
     assert lines_of(MEMORIES) <= MEMORY_LINES
     assert lines_of(GRAPHS) <= GRAPH_LINES
 

@@ -2,6 +2,7 @@
 from certus.generative.closest import ClosestGaussian as ClosestGaussian
 from certus.generative.examination import ColumnDistance as ColumnDistance
 from certus.generative.f_divergences import DIVERGENCES as DIVERGENCES
+from certus.generative.diffusion import Diffusion as Diffusion
 from certus.generative.chains import DiscreteChain as DiscreteChain
 from certus.generative.examination import Examination as Examination
 from certus.generative.f_divergences import FDivergence as FDivergence

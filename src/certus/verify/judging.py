@@ -20,6 +20,7 @@ from certus.verify import (
     boltzmann,
     covariance_penalty,
     cuts,
+    denoising,
     elbo,
     encoders,
     expectation,
@@ -76,7 +77,7 @@ CHECKERS: tuple[Any, ...] = (
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
     *(mixing, ngrams, rewards, sampling, spectral, texts, tokens, tuning),
     *(tuned_policies, cuts, graphs, graph_networks, memory, boltzmann),
-    tree,
+    *(denoising, tree),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()

@@ -5,6 +5,7 @@ from certus.neural_network.modules.cnn import AlexNet as AlexNet
 from certus.neural_network.modules.attention import Attention as Attention
 from certus.neural_network.modules.character_reader import CharacterReader as CharacterReader
 from certus.neural_network.modules.cnn import ConvNet as ConvNet
+from certus.neural_network.modules.denoiser import Denoiser as Denoiser
 from certus.neural_network.modules.densenet import DenseBlock as DenseBlock
 from certus.neural_network.modules.densenet import DenseNet as DenseNet
 from certus.neural_network.modules.cells import ElmanCell as ElmanCell
@@ -26,6 +27,7 @@ from certus.neural_network.modules.resnet import ResNet as ResNet
 from certus.neural_network.modules.resnet import ResidualBlock as ResidualBlock
 from certus.neural_network.modules.text_cnn import TextCNN as TextCNN
 from certus.neural_network.modules.transformer import Transformer as Transformer
+from certus.neural_network.modules.denoiser import UNet as UNet
 from certus.neural_network.modules.variational import Variational as Variational
 from certus.neural_network.modules.vision import VisionTransformer as VisionTransformer
 from certus.neural_network.modules.noise import WeightNoise as WeightNoise
