@@ -146,10 +146,10 @@ class Bandit(torch.nn.Module):
         return states
 
 
-def tuned_by_pairs(n_pairs, steps, beta=0.5, answers=50):
+def tuned_by_pairs(n_pairs, steps, beta=0.5, answers=50, spread=1.0, seed=0):
     """A law over 50 answers, tuned by DPO on pairs of the reference's answers."""
-    rng = np.random.default_rng(0)
-    lq = rng.normal(size=answers)
+    rng = np.random.default_rng(seed)
+    lq = spread * rng.normal(size=answers)
     q, r = np.exp(lq) / np.exp(lq).sum(), rng.normal(size=answers)
     pairs = rng.choice(answers, size=(n_pairs, 2), p=q)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
@@ -182,6 +182,19 @@ def test_the_certificate_sees_a_policy_below_its_reference_whose_win_rate_rises(
     many, q, r, _ = tuned_by_pairs(12_000, 120)
     found = policy_gap(many, q, r, 0.5)
     assert found.met is True and found.value < 0.05 * idle
+
+
+@pytest.mark.catalog("LM-20")
+def test_five_thousand_pairs_may_be_too_few_where_some_answers_are_rare():
+    """More wins than the best policy has, and worse than doing nothing."""
+    p, q, r, _ = tuned_by_pairs(5_000, 200, spread=1.5, seed=1)
+    found, idle = policy_gap(p, q, r, 0.5), policy_gap(q, q, r, 0.5)
+    best, beats = optimal_policy(q, r, 0.5), 1 / (1 + np.exp(r - r[:, None]))
+    assert p @ beats @ q > best.probabilities @ beats @ q > 0.6
+    assert found.value > 1.2 * idle.value and idle.met
+    assert found.met is False
+    assert "worse than its own reference" in found["gap_to_optimal_policy"].detail
+    assert found["kl_to_reference"].value > 2 * best.kl
 
 
 # -- drawn answers --------------------------------------------------------------------
@@ -217,6 +230,7 @@ def sketch(beta, noise=0.3):
     return p / p.sum(), q, r
 
 
+@pytest.mark.catalog("LM-20")
 @pytest.mark.parametrize("beta", [0.1, 0.2, 0.5])
 def test_the_bound_tells_a_good_policy_from_doing_nothing(beta):
     p, q, r = sketch(beta)

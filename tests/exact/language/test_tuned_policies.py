@@ -102,6 +102,30 @@ def test_each_stage_of_the_pipeline_is_preferred_to_the_one_before(base):
     assert ppo.history_["kl"][-1] < 3.0
 
 
+@pytest.mark.catalog("LM-17", "LM-23")
+def test_a_reward_learnt_from_noisy_preferences_raises_the_true_one(base):
+    """No stage sees the reward that the preferences come from."""
+    rng = np.random.default_rng(0)
+    asked = PROMPTS * 60
+    one, other = rng.choice(ANIMALS, size=(2, len(asked)))
+    keep = one != other
+    gain = 3.0 * ((one == "cow").astype(float) - (other == "cow"))
+    first = rng.random(len(asked)) < 1 / (1 + np.exp(-gain))
+    chosen, rejected = np.where(first, one, other), np.where(first, other, one)
+    pairs = [np.array(x)[keep].tolist() for x in (asked, chosen, rejected)]
+    with certus.config_context(certify="never"):
+        reward = RewardModel(base, random_state=0).fit(*pairs)
+        ppo = PPO(base, reward, beta=0.5, **SMALL).fit(PROMPTS)
+    before, after = (
+        np.mean([likes_cows(x, y.text) for x, y in zip(PROMPTS * 50, made)])
+        for made in (
+            m.generate_many(PROMPTS * 50, 5, random_state=3) for m in (base, ppo)
+        )
+    )
+    assert after > before + 0.15
+    assert ppo.history_["reward_low"][-1] > ppo.history_["reward_high"][0]
+
+
 @pytest.mark.catalog("LM-22")
 def test_without_weight_the_text_changes_nothing_and_with_it_less_is_forgotten(base):
     words = {**SMALL, "beta": 0.0, "learning_rate": 0.01, "max_iter": 10}
