@@ -248,8 +248,8 @@ def read_labels(y: Any, n: int, names: list[Any] | None = None) -> Any:
         found = column_or_1d(found, warn=True)
     if found.shape != (n,):
         raise ValueError(
-            f"y has shape {found.shape}, but there are {n} nodes: pass one label for "
-            "each, -1 where it is not known."
+            f"y has shape {found.shape}, inconsistent with {n} nodes: pass one label "
+            "for each, -1 where it is not known."
         )
     return found
 

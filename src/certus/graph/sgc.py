@@ -17,12 +17,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus import config
 from certus.base import Estimator, Fitted, certified_fit, check_number
+from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.edges import class_places, read_labels
 from certus.graph.filters import mixed, renormalized
 from certus.graph.joining import nodes_to_predict, read_nodes
 from certus.linear_model import LogisticRegression
 from certus.typing import Array
+
+#: Fitted attributes that predictions need.
+_LEARNED = ("classes_", "coef_", "intercept_", "graph_", "X_")
 
 
 class SGCClassifier(ClassifierMixin, Estimator):
@@ -80,6 +84,8 @@ class SGCClassifier(ClassifierMixin, Estimator):
         The most probable class of each node.
     n_iter_ : ndarray
         Iterations of the solver.
+    history_ : dict
+        Objective, gap and seconds after each iteration.
     certificate_ : Certificate
         What the verifier found.
 
@@ -135,6 +141,7 @@ optional
         check_number("steps", self.steps, 0, integer=True)
         check_number("n_neighbors", self.n_neighbors, 1, integer=True)
         given = X if graph is None else (X, graph)
+        monitor = Monitor(self, X, y, max_time=self.max_time)
         A, X, names = read_nodes(self, X, graph)
         n = A.shape[0]
         line = read_labels(y, n, names)
@@ -152,11 +159,15 @@ optional
         )
         with config.config_context(certify="never"):
             inner.fit(Z[known], labels)
-        for name in ("coef_", "intercept_", "classes_", "n_iter_"):
-            setattr(self, name, getattr(inner, name))
-        self.graph_, self.X_ = A, X
-        self.label_distributions_ = inner.predict_proba(Z)
-        self.transduction_ = inner.predict(Z)
+        self.classes_, self.n_iter_ = inner.classes_, inner.n_iter_
+        kind = np.float64 if X is None else X.dtype
+        self.coef_ = inner.coef_.astype(kind)
+        self.intercept_ = inner.intercept_.astype(kind)
+        self.graph_, self.X_, self.history_ = A, X, inner.history_
+        scores = self._scores(Z)
+        self.label_distributions_ = _probabilities(scores)
+        self.transduction_ = self.classes_[_places(scores)]
+        monitor.close({name: vars(self)[name] for name in _LEARNED})
         return Fitted(Evidence("linear"), given, line)
 
     def _mixed(self, A: Any, X: Any) -> Any:
@@ -183,7 +194,9 @@ optional
         """
         check_is_fitted(self, "coef_")
         A, X, places = nodes_to_predict(self, X, graph)
-        Z = self._mixed(A, X)[places]
+        return self._scores(self._mixed(A, X)[places])
+
+    def _scores(self, Z: Any) -> Array:
         scores = np.asarray(Z @ self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
@@ -200,12 +213,7 @@ optional
         ndarray of shape (n_nodes, n_classes)
             In the order of ``classes_``.
         """
-        scores = self.decision_function(X, graph=graph)
-        if scores.ndim == 1:
-            p = 0.5 * (1.0 + np.tanh(0.5 * scores))
-            return np.column_stack([1.0 - p, p])
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+        return _probabilities(self.decision_function(X, graph=graph))
 
     def predict(self, X: Any = None, *, graph: Any = None) -> Array:
         """The most probable class of nodes.
@@ -220,7 +228,21 @@ optional
         ndarray of shape (n_nodes,)
             Classes.
         """
-        scores = self.decision_function(X, graph=graph)
-        if scores.ndim == 1:
-            return self.classes_[(scores > 0).astype(int)]
-        return self.classes_[scores.argmax(axis=1)]
+        places = _places(self.decision_function(X, graph=graph))
+        return self.classes_[places]
+
+
+def _probabilities(scores: Array) -> Array:
+    """Shares of the classes by their scores."""
+    if scores.ndim == 1:
+        p = 0.5 * (1.0 + np.tanh(0.5 * scores))
+        return np.column_stack([1.0 - p, p])
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def _places(scores: Array) -> Array:
+    """Places of the largest scores among the classes."""
+    if scores.ndim == 1:
+        return (scores > 0).astype(int)
+    return np.asarray(scores.argmax(axis=1))

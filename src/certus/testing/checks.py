@@ -150,7 +150,7 @@ def _fit(estimator: Any, X: Any, y: Any, **options: Any) -> Any:
 
 def _change(model: Any, how: Callable[[float], float]) -> None:
     """Change one number among those learned: coefficients, or the rows kept."""
-    learned = ("coef_", "dual_coef_", "_fit_X")
+    learned = ("coef_", "dual_coef_", "_fit_X", "label_distributions_")
     name = next(name for name in learned if name in vars(model))
     values = getattr(model, name).copy()
     values.flat[0] = how(values.flat[0])

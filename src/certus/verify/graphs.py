@@ -215,7 +215,7 @@ def _neighbours_claim(A: Any, X: Any, k: int) -> Claim:
 
 def _distributions(model: Fit, W: EdgeWeights) -> Array:
     shape = (W.n, len(model.classes_))
-    return data.fitted(model, "label_distributions_", shape, finite=True)
+    return data.fitted(model, "label_distributions_", shape)
 
 
 def _clamped(
@@ -239,6 +239,7 @@ def _clamped(
     h = g - Pg
     low = h - W.share * (g + Pg)
     broken = bool((Y[known] != F[known]).any() or (leads[shut] > 0).any())
+    broken |= not np.isfinite(F).all()
     broken |= bool(F[shut].any() or (~known & ~free & ~shut).any())
     ratio = _largest(r[free] / h[free, None])
     most = _largest((r + off)[free] / low[free, None])
@@ -292,6 +293,8 @@ def _spread(
         value, what = plain / (1 - alpha) / float(root.min()), "max |F − F*|"
     bound = float(np.nan_to_num(error, nan=math.inf).max())
     number = Number(value, bound - value if bound < math.inf else math.inf)
+    if not np.isfinite(F).all():
+        number = Number(math.inf)
     text = f"{what}, (I − αS)F = (1 − α)Y"
     claims = [_error_claim(stated, number, text, W.n)]
     shut = np.asarray(totals) == 0
