@@ -178,12 +178,12 @@ def written(tables: list[str], modes: list[str], speed: list[str], seeds: int) -
     lines = [
         "# Densities by flows",
         "",
-        f"Medians over {seeds} seeds (split and fit), the range in brackets; test NLL in "
-        "nats for each row of standardised columns. CPU seconds of one thread, the "
+        f"Medians over {seeds} seeds (split and fit), the range in brackets; test NLL "
+        "in nats for each row of standardised columns. CPU seconds of one thread, the "
         "choice of the mixture included.",
         f"{there['cpu']}, {there['versions']}.",
         "",
-        "| table | rows | Gaussian | mixture | flow | bar | never below its start | s |",
+        "| table | rows | Gaussian | mixture | flow | bar | keeps its start | s |",
         "|---|---|---|---|---|---|---|---|",
         *tables,
     ]
