@@ -73,9 +73,23 @@ register(
     lambda v, e: [str(v)],
     lambda d, v: Path(expect(v, str, "a path")),
 )
-register(
-    "bytes", (bytes,), ("hex",), lambda v, e: [v.hex()], lambda d, v: bytes.fromhex(v)
-)
+#: Bytes that are written as digits; more would make the header too long.
+SHORT = 1 << 12
+
+
+def _pack_bytes(value: bytes, e: ValueEncoder) -> list[Any]:
+    if len(value) <= SHORT:
+        return [value.hex()]
+    return [e.put(np.frombuffer(value, np.uint8))]
+
+
+def _unpack_bytes(d: ValueDecoder, value: Any) -> bytes:
+    if isinstance(value, str):
+        return bytes.fromhex(value)
+    return bytes(expect(d.get(value), np.ndarray, "bytes").tobytes())
+
+
+register("bytes", (bytes,), ("hex",), _pack_bytes, _unpack_bytes)
 register(
     "complex",
     (complex,),

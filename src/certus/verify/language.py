@@ -42,6 +42,8 @@ from certus.verify.scoring import (
 )
 from certus.verify.stating import Checked, Given, require
 
+#: Tokens whose bytes are joined at a time.
+JOINED = 1 << 20
 #: Multiplications that are spent at level "quick", and tokens that are compared then.
 QUICK, COMPARED = 1.5e10, 1_024
 #: Fewest windows from which the bits of all are estimated.
@@ -139,6 +141,17 @@ def joined(ids: list[Array], end: int) -> Array:
     return np.concatenate(parts).astype(np.int64)
 
 
+def _stand_for(tokens: list[bytes], ids: Array, document: bytes) -> bool:
+    """Whether tokens are a document; part by part, as joining takes much memory."""
+    at = 0
+    for begin in range(0, len(ids), JOINED):
+        said = b"".join([tokens[i] for i in ids[begin : begin + JOINED].tolist()])
+        if document[at : at + len(said)] != said:
+            return False
+        at += len(said)
+    return at == len(document)
+
+
 def bytes_claim(
     tokens: list[bytes], end: int, ids: list[Array], documents: list[bytes]
 ) -> Claim:
@@ -146,8 +159,7 @@ def bytes_claim(
     wrong = 0 if tokens[end] == b"" else 1
     for each, document in zip(ids, documents, strict=True):
         inside = not len(each) or (each.min() >= 0 and each.max() < len(tokens))
-        said = b"".join([tokens[i] for i in each.tolist()]) if inside else None
-        wrong += said != document
+        wrong += not (inside and _stand_for(tokens, each, document))
     n = sum(map(len, documents))
     return bd.proved(
         *("bytes_counted", Number(float(wrong)), 0.0),

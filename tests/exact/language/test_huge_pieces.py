@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import certus
 from certus.language import BPETokenizer
 from certus.language.bpe_encoding_kernels import HUGE
 from helpers import tokenising
@@ -88,6 +90,15 @@ def test_no_token_is_made_twice() -> None:
         assert [made for *_, made in wanted] == [*range(256, 256 + len(wanted))]
         model = BPETokenizer(256 + 40).fit(texts)
         assert list(map(tuple, model.merges_.tolist())) == wanted, seed
+
+
+def test_huge_tokens_are_saved_beside_the_header(tmp_path: Path) -> None:
+    model = BPETokenizer(280).fit(b"a" * 200_000)
+    assert max(map(len, model.tokens_)) > 60_000
+    path = model.save(tmp_path / "a.certus")
+    assert path.stat().st_size < 2 * sum(map(len, model.tokens_))
+    back = certus.load(path)
+    assert back.tokens_ == model.tokens_ and certus.certify(back).met
 
 
 _HUGE = """
