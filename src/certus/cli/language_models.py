@@ -160,9 +160,7 @@ def compress(path: Path, text: Path, out: Path | None, as_json: bool) -> int:
     place = text.with_name(text.name + PACKED) if out is None else out
     files.check_place(place, [path, text], "--out")
     model, data = _load(path, "compress"), text.read_bytes()
-    with progress(1) as step:
-        step("compressing")
-        packed = model.compress(data)
+    packed = _coded("compress", "compressing", data, model)
     return _write(place, packed, data, packed, as_json)
 
 
@@ -180,10 +178,20 @@ def decompress(path: Path, packed: Path, out: Path | None, as_json: bool) -> int
             raise Stop(f"{out} exists. Name another file with --out.")
     files.check_place(out, [path, packed], "--out")
     model, small = _load(path, "decompress"), packed.read_bytes()
-    with progress(1) as step:
-        step("restoring")
-        data = model.decompress(small)
+    data = _coded("decompress", "restoring", small, model)
     return _write(out, data, data, small, as_json)
+
+
+def _coded(way: str, name: str, data: bytes, model: Any) -> bytes:
+    """Compress or restore, and show how far it is."""
+    from certus.language import coding
+
+    with progress() as step:
+        step(name, 0.0)
+        done: bytes = getattr(coding, way)(
+            data, model, model.decoder(), lambda share: step(name, share)
+        )
+    return done
 
 
 def _write(

@@ -13,6 +13,7 @@ SHA-256 and eight of the model's. Then the code follows.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +24,8 @@ from certus.language.packing import pack
 from certus.language.tokenizers import ByteTokenizer
 from certus.typing import Array
 
+#: Called with the share of the work that is done, or nothing.
+OnShare = Callable[[float], None] | None
 MAGIC = b"CLM1"
 #: Tokens that are read between two looks at whether somebody pressed Ctrl-C.
 STEPS = 256
@@ -37,7 +40,12 @@ class Law(Protocol):
         """The probability of each token to come next."""
 
 
-def compress(text: bytes, model: Law, decoder: CompiledDecoder | None = None) -> bytes:
+def compress(
+    text: bytes,
+    model: Law,
+    decoder: CompiledDecoder | None = None,
+    on_share: OnShare = None,
+) -> bytes:
     """The text as a file that :func:`decompress` restores with the same model.
 
     Parameters
@@ -49,6 +57,8 @@ def compress(text: bytes, model: Law, decoder: CompiledDecoder | None = None) ->
         decoder.
     decoder : CompiledDecoder, optional
         The model's network in its compiled form.
+    on_share : callable, optional
+        Is called with the share that is done, if there is a decoder.
     """
     ids = np.asarray(model.tokenizer_.encode(text), np.int64)
     if model.tokenizer_.decode_bytes(ids) != text:
@@ -59,6 +69,8 @@ def compress(text: bytes, model: Law, decoder: CompiledDecoder | None = None) ->
         for first, logits in decoder.scores(np.r_[decoder.end, ids][:-1]):
             tokens = ids[first : first + len(logits)]
             kernels.put_scored(logits, tokens, state, out)
+            if on_share is not None:
+                on_share((first + len(logits)) / len(ids))
     else:
         for i, token in enumerate(ids):
             kernels.put(_law(model, ids[:i]), token, state, out)
@@ -71,7 +83,10 @@ def compress(text: bytes, model: Law, decoder: CompiledDecoder | None = None) ->
 
 
 def decompress(
-    data: bytes, model: Law, decoder: CompiledDecoder | None = None
+    data: bytes,
+    model: Law,
+    decoder: CompiledDecoder | None = None,
+    on_share: OnShare = None,
 ) -> bytes:
     """The text in a file that :func:`compress` made with the same model."""
     n_bytes, n_tokens, text_mark, model_mark, code = _header(data)
@@ -85,7 +100,7 @@ def decompress(
         if decoder is None:
             text = _read_laws(n_bytes, n_tokens, code, model)
         else:
-            text = _read_network(n_bytes, n_tokens, code, model, decoder)
+            text = _read_network(n_bytes, n_tokens, code, model, decoder, on_share)
     except _Damaged:
         text = None
     if text is None or _mark(text) != text_mark:
@@ -101,7 +116,12 @@ class _Damaged(Exception):
 
 
 def _read_network(
-    n_bytes: int, n_tokens: int, code: Array, model: Law, decoder: CompiledDecoder
+    n_bytes: int,
+    n_tokens: int,
+    code: Array,
+    model: Law,
+    decoder: CompiledDecoder,
+    on_share: OnShare,
 ) -> bytes:
     """Restore the text; memory grows with what is found, not with the header."""
     room = STEPS + 1
@@ -122,6 +142,8 @@ def _read_network(
         _require_sane(int(sizes[ids[0, 1 : lengths[0]]].sum()), n_bytes, state, code)
         if lengths[0] == n_tokens + 1:
             break
+        if on_share is not None:
+            on_share(float(lengths[0]) / n_tokens)
     return model.tokenizer_.decode_bytes(ids[0, 1 : n_tokens + 1])
 
 
