@@ -32,7 +32,7 @@ MOST = 15.0
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-class Game(NamedTuple):
+class AdversarialGame(NamedTuple):
     """What critic and generator minimise, from scores of real and of made rows.
 
     Attributes
@@ -63,19 +63,23 @@ def _squares(real: Tensor, made: Tensor) -> Tensor:
     return 0.5 * ((real - 1).square().mean() + made.square().mean())
 
 
-GAMES: dict[str, Game] = {
-    "minimax": Game(_cross_entropy, lambda made: -F.softplus(made).mean()),
-    "nonsaturating": Game(_cross_entropy, lambda made: F.softplus(-made).mean()),
-    "js": Game(
+GAMES: dict[str, AdversarialGame] = {
+    "minimax": AdversarialGame(_cross_entropy, lambda made: -F.softplus(made).mean()),
+    "nonsaturating": AdversarialGame(
+        _cross_entropy, lambda made: F.softplus(-made).mean()
+    ),
+    "js": AdversarialGame(
         _cross_entropy, lambda made: -F.softplus(made).mean(), worth=math.log(4)
     ),
-    "kl": Game(
+    "kl": AdversarialGame(
         lambda real, made: _exp(made).mean() - real.mean(),
         lambda made: -_exp(made).mean(),
         worth=1.0,
     ),
-    "least_squares": Game(_squares, lambda made: 0.5 * (made - 1).square().mean()),
-    "wasserstein": Game(
+    "least_squares": AdversarialGame(
+        _squares, lambda made: 0.5 * (made - 1).square().mean()
+    ),
+    "wasserstein": AdversarialGame(
         lambda real, made: made.mean() - real.mean(), lambda made: -made.mean()
     ),
 }

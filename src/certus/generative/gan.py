@@ -40,7 +40,7 @@ COMPARED = 512
     learning_rate=2e-3,
     clip=None,
     max_iter=4000,
-    n_iter_no_change=float("inf"),
+    n_iter_no_change=1000,
 )
 class GenerativeAdversarial(ImplicitModel):
     """A generator of rows, trained against a critic.
@@ -133,7 +133,7 @@ class GenerativeAdversarial(ImplicitModel):
         X : array-like of shape (n_samples, n_features)
             Rows; images are flattened.
         y : array-like of shape (n_samples,), optional
-            Classes: both players are told the class of a row, and ``sample`` takes it.
+            Classes, a further input of both players; ``sample`` takes them.
         """
         return self._fit(X, y)
 

@@ -144,7 +144,7 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         X : array-like of shape (n_samples, n_features)
             Rows; images are flattened.
         y : array-like of shape (n_samples,), optional
-            Classes: both networks are told the class of a row, and ``sample`` takes it.
+            Classes, a further input of both networks; ``sample`` takes them.
         """
         return self._fit(X, y)
 
@@ -252,7 +252,8 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
     # -- the likelihood and its bounds ------------------------------------------------
 
     def _log_density(self, Z: Array) -> Array:
-        return self._over_classes(lambda c: self._bounds(Z, c, DRAWS, 0))
+        # The same draws for every row: a score does not depend on the other rows.
+        return self._over_classes(lambda c: self._bounds(Z, c, DRAWS, 0, alike=True))
 
     def _over_classes(self, of_class: Any) -> Array:
         """Log of a mean over classes with their shares, where there are classes."""
@@ -262,15 +263,19 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         return np.asarray(logsumexp(found + np.log(self.class_prior_)[:, None], axis=0))
 
     @torch.no_grad()
-    def _bounds(self, Z: Array, code: int | None, n_draws: int, seed: int) -> Array:
-        """The importance-weighted bound of each row, with draws of their own."""
+    def _bounds(
+        self, Z: Array, code: int | None, n_draws: int, seed: int, alike: bool = False
+    ) -> Array:
+        """The importance-weighted bound of each row."""
         some = max(1, TOGETHER // (n_draws * Z.shape[1]))
         parts = []
         with own_generator():
             torch.default_generator.manual_seed(seed)
             for i in range(0, len(Z), some):
+                if alike:
+                    torch.default_generator.manual_seed(seed)
                 x, c = self._pair(Z[i : i + some], code)
-                w = self.network_.log_weights(x, c, n_draws)
+                w = self.network_.log_weights(x, c, n_draws, alike=alike)
                 parts.append(torch.logsumexp(w, dim=0) - math.log(n_draws))
         return torch.cat(parts).numpy()
 
@@ -404,8 +409,16 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
             return None
         if y is not None:
             return self._codes_of(np.broadcast_to(np.asarray(y), (len(Z),)))
-        found = [self._bounds(Z, c, 1, 0) for c in range(len(self.classes_))]
+        found = [self._at_mean_code(Z, c) for c in range(len(self.classes_))]
         return np.argmax(np.array(found) + np.log(self.class_prior_)[:, None], axis=0)
+
+    def _at_mean_code(self, Z: Array, code: int) -> Array:
+        """Log p(x | z) at the mean code, minus the divergence."""
+        x, c = self._pair(Z, code)
+        found = self.network_.encode(x, c)
+        m = self.network_.decode(found.mean, c)
+        kl = found.divergence().sum(dim=1)
+        return (self.network_.log_likelihood(x, m) - kl).numpy()  # type: ignore
 
     @torch.no_grad()
     def inverse_transform(self, Z: MatrixLike, y: Any = None) -> Array:
@@ -416,7 +429,8 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         Z : array-like of shape (n_samples, n_components)
             Codes.
         y : label or array of labels, optional
-            Classes, which a model needs that was fitted with classes.
+            Classes, for a model that was fitted with classes; by default the mean over
+            all classes.
 
         Returns
         -------
@@ -426,14 +440,19 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         z, k = np.asarray(Z, dtype=np.float64), self.network_.config["n_components"]
         if z.ndim != 2 or z.shape[1] != k:
             raise ValueError(f"Z must have {k} columns, got shape {z.shape}.")
-        codes = None
-        if hasattr(self, "classes_"):
-            if y is None:
-                raise ValueError("This model was fitted with classes; pass y.")
+        told, codes = hasattr(self, "classes_"), None
+        if told and y is not None:
             codes = self._codes_of(np.broadcast_to(np.asarray(y), (len(z),)))
-        m = self.network_.decode(*self._pair(z, codes)).numpy()
-        m = _sigmoid(m) if self.likelihood == "bernoulli" else m
+        if told and y is None:
+            parts = [self._mean_rows(z, c) for c in range(len(self.classes_))]
+            m = np.tensordot(self.class_prior_, parts, axes=1)
+        else:
+            m = self._mean_rows(z, codes)
         return self._shaped(self._scaled.outer(m))
+
+    def _mean_rows(self, z: Array, codes: Any) -> Array:
+        m: Array = self.network_.decode(*self._pair(z, codes)).numpy()
+        return _sigmoid(m) if self.likelihood == "bernoulli" else m
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of :meth:`transform`.

@@ -203,7 +203,10 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         return self._visible_sample(rng.uniform(size=p.shape) < p, rng)
 
     def score_samples(self, X: Any) -> Array:
-        """Pseudo-likelihood of each row, from one entry that is flipped at random.
+        """Pseudo-likelihood of each row.
+
+        scikit-learn takes one entry of a row at random; this is the mean over all, so
+        that a score does not depend on chance or on the other rows.
 
         Parameters
         ----------
@@ -213,10 +216,20 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         Returns
         -------
         ndarray of shape (n_samples,)
-            n_features times log p(entry | all others), for one random entry.
+            The sum over entries of log p(entry | all others).
         """
         check_is_fitted(self)
-        return self._scores(self._read(X), check_random_state(self.random_state))
+        X = self._read(X)
+        X = X.toarray() if sparse.issparse(X) else X
+        fields = X @ self.components_.T + self.intercept_hidden_
+        before = np.logaddexp(0, fields).sum(axis=1)
+        total = np.zeros(len(X))
+        for i, W in enumerate(self.components_.T):
+            flip = 1 - 2 * X[:, i]
+            after = np.logaddexp(0, fields + flip[:, None] * W).sum(axis=1)
+            change = before - after - flip * self.intercept_visible_[i]
+            total -= np.logaddexp(0, -change)
+        return total
 
     def log_partition(self) -> float:
         """Log Z, by adding up all states of the smaller layer.

@@ -260,7 +260,7 @@ def distance_claim(
     limit : float
         Scores are clipped to ±limit.
     delta : float
-        Failure probability.
+        Failure probability: the chance that the statement does not hold.
     """
     L = math.prod(spectral_norm(np.asarray(W, dtype=np.float64)) for W, _ in layers)
 

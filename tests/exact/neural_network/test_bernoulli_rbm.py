@@ -45,9 +45,15 @@ def test_weights_and_scores_are_those_of_scikit_learn(form):
         np.testing.assert_allclose(
             getattr(ours, name), getattr(theirs, name), atol=1e-12
         )
-    for method in ("transform", "score_samples"):
-        one, two = (getattr(each, method)(form(X)) for each in (ours, theirs))
-        np.testing.assert_allclose(one, two, rtol=1e-9)
+    one, two = (each.transform(form(X)) for each in (ours, theirs))
+    np.testing.assert_allclose(one, two, rtol=1e-9)
+    # scikit-learn flips one entry of a row at random: ours is the mean over all.
+    draws = [theirs.set_params(random_state=i).score_samples(X) for i in range(400)]
+    error = np.std(draws, axis=0) / 20 + 1e-9
+    assert (
+        np.abs(ours.score_samples(form(X)) - np.mean(draws, axis=0)) < 5 * error
+    ).all()
+    theirs.set_params(random_state=3)
     np.testing.assert_array_equal(ours.gibbs(X), theirs.gibbs(X))
 
 
@@ -91,7 +97,10 @@ def test_the_certificate_of_scikit_learns_machine():
     ours = BernoulliRBM(6, n_iter=20, random_state=0).fit(X)
     found = certus.certify(theirs, X)
     assert found["exact_likelihood"].value == pytest.approx(ours.certificate_.value)
-    assert "independent columns" in found.claims[0].detail and found.status is Status.SOLVED
+    assert (
+        "independent columns" in found.claims[0].detail
+        and found.status is Status.SOLVED
+    )
 
 
 def grown(model, more):

@@ -2,9 +2,9 @@
 
     x = T(z, c),  z ~ N(0, I);      s = S(x, c)
 
-Both are told the class c where there are classes. A critic that may rise by at most 1
-for each unit of distance is made of orthogonal matrices and sorted pairs: neither makes
-a distance larger, and neither has to make a gradient smaller.
+Classes c, where there are any, are a further input of both. A critic that may rise by
+at most 1 for each unit of distance is made of orthogonal matrices and sorted pairs:
+neither makes a distance larger, and neither has to make a gradient smaller.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Adversarial(nn.Module):
     hidden, critic_hidden : iterable of int
         Widths of the hidden layers of generator and critic.
     n_classes : int, default=0
-        Classes of which both are told, by an input each.
+        Number of classes; both players have an input for each.
     lipschitz : bool, default=False
         Whether the critic may rise by at most 1 for each unit of distance.
 

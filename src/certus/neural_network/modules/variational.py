@@ -31,9 +31,13 @@ class Code(NamedTuple):
     mean: Tensor
     log_variance: Tensor
 
-    def draw(self, n_draws: int = 1) -> Tensor:
-        """Codes z = μ + s·η with normal η, (n_draws, batch, n_components)."""
-        shape = (n_draws, *self.mean.shape)
+    def draw(self, n_draws: int = 1, *, alike: bool = False) -> Tensor:
+        """Codes z = μ + s·η with normal η, (n_draws, batch, n_components).
+
+        With ``alike`` all rows have the same η.
+        """
+        n, k = self.mean.shape
+        shape = (n_draws, 1 if alike else n, k)
         eta = torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device)
         return self.mean + (0.5 * self.log_variance).exp() * eta
 
@@ -64,7 +68,7 @@ class Variational(nn.Module):
     likelihood : {"normal", "bernoulli"}, default="normal"
         Law of a row, given its code.
     n_classes : int, default=0
-        Classes of which both networks are told, by an input each.
+        Number of classes; both networks have an input for each.
 
     Attributes
     ----------
@@ -139,11 +143,16 @@ class Variational(nn.Module):
         return -0.5 * each.sum(dim=-1)
 
     def log_weights(
-        self, x: Tensor, c: Tensor | None = None, n_draws: int = 1
+        self,
+        x: Tensor,
+        c: Tensor | None = None,
+        n_draws: int = 1,
+        *,
+        alike: bool = False,
     ) -> Tensor:
         """Log p(x, z)/q(z | x) at codes drawn from q, (n_draws, batch)."""
         code = self.encode(x, c)
-        z = code.draw(n_draws)
+        z = code.draw(n_draws, alike=alike)
         prior = -0.5 * (z.square() + math.log(2 * math.pi)).sum(dim=-1)
         seen = self.log_likelihood(x, self.decode(z, c))
         return seen + prior - code.log_prob(z)
