@@ -204,9 +204,10 @@ def check_options(model: Any) -> None:
     require_device(model.device)
 
 
-def check_shape(model: Any) -> None:
-    """Raise unless the sizes of the transformer make sense."""
-    for name in ("layers", "width", "heads"):
+def check_shape(model: Any, fewest: int = 1) -> None:
+    """Raise unless the sizes of the transformer make sense, and its layers suffice."""
+    check_number("layers", model.layers, fewest, integer=True)
+    for name in ("width", "heads"):
         check_number(name, getattr(model, name), 1, integer=True)
     check_number("context", model.context, 4, integer=True)
     if model.width % (2 * model.heads):

@@ -53,12 +53,17 @@ SHORTEST, WATCHED = 4, 256
 LONG = 4
 
 
-@shares(EncoderShape, EncoderOptions, layers=1)
+@shares(EncoderShape, EncoderOptions, tokenizer="bpe", layers=0, width=256)
 class SentenceEncoder(TextEncoder):
     """Vectors of texts, trained so that texts that belong together have large cosines.
 
     ``fit`` takes pairs of texts that belong together; or single texts, in which a
     passage belongs to the one that follows it.
+
+    By default the network has no layers: the vector of a text is the mean of vectors
+    that are learnt for its tokens. On a few megabytes of text this compares texts
+    better than a network with layers, in a third of the time. Set ``layers`` where the
+    order of the words matters.
 
     Objective
     ---------
@@ -78,7 +83,7 @@ class SentenceEncoder(TextEncoder):
     base : MaskedLanguageModel, default=None
         Model whose tokeniser and network are the start; its sizes replace those below.
         One that is not fitted is fitted to the texts first.
-    temperature : float, default=0.05
+    temperature : float, default=0.1
         How large a difference of cosines counts. This is τ.
     {shared}
 
@@ -119,7 +124,7 @@ class SentenceEncoder(TextEncoder):
         self,
         base: Any = None,
         *,
-        temperature: float = 0.05,
+        temperature: float = 0.1,
         **shared: Unpack[TransformerOptions],
     ) -> None: ...
 
@@ -154,8 +159,9 @@ class SentenceEncoder(TextEncoder):
         task = PairTask(self, rows, watched, int(context))
         if not task.rows:
             raise ValueError(
-                "The texts must have at least two tokens each, so that a passage and "
-                "the one after it can be compared."
+                "Some text must have at least two tokens, so that a passage and the "
+                "one after it can be compared. Give longer texts or pairs of texts, or "
+                'set tokenizer="bytes".'
             )
         trained = training.train_encoder(
             *(self, lambda: self._built(base), task, rng, kept, monitor, self._state)
@@ -197,6 +203,9 @@ class SentenceEncoder(TextEncoder):
             heads=self.heads,
             context=self.context,
             qk_norm=True,
+            # Without layers the lengths of the tokens' vectors are their weights in
+            # the mean, so no norm makes them equal.
+            norm="pre" if self.layers else "post",
             dropout=float(self.dropout),
         )
 
@@ -291,7 +300,7 @@ class SentenceEncoder(TextEncoder):
 
     def _check(self) -> None:
         check_options(self)
-        check_shape(self)
+        check_shape(self, fewest=0)
         check_number("temperature", self.temperature, open_low=True)
         base = getattr(self.base, "estimator", self.base)  # one that is frozen
         if base is not None and not isinstance(base, MaskedLanguageModel):

@@ -28,7 +28,7 @@ from certus.verify.kernel.spaces import UNIT, gamma
 #: Added to variances by layer norms.
 EPSILON = 1e-5
 Weights = Mapping[str, Array]
-#: What a configuration may say; () stands for a whole number above 0.
+#: What a configuration may say; () stands for a whole number, above 0 as a rule.
 ALLOWED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("n_tokens", "layers", "width", "heads", "context", "hidden"), ()),
     "kind": ("decoder", "encoder", "both"),
@@ -52,7 +52,9 @@ class PlainNetwork:
         for name, allowed in ALLOWED.items():
             value = config.get(name, ...)
             counts = isinstance(value, int) and not isinstance(value, bool)
-            sound = counts and value > 0 if allowed == () else value in allowed
+            # An encoder without layers is its table of embeddings.
+            least = 0 if (name, config.get("kind")) == ("layers", "encoder") else 1
+            sound = counts and value >= least if allowed == () else value in allowed
             if not sound:
                 said = "missing" if value is ... else repr(value)
                 raise ValueError(f"The network's configuration has {name} = {said}.")

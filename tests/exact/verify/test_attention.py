@@ -79,6 +79,24 @@ def test_segments_of_tokens() -> None:
     np.testing.assert_allclose(found, truth.output.numpy(), atol=1e-11)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_an_encoder_without_layers_is_its_table(norm: str) -> None:
+    net = moved(Transformer(9, kind="encoder", layers=0, norm=norm, width=8).double())
+    tokens = np.array([[1, 2, 3, 1]])
+    with torch.no_grad():
+        truth = net(torch.as_tensor(tokens)).output.numpy()
+    found = attention.forward(net.config, arrays(net), tokens)
+    np.testing.assert_allclose(found, truth, atol=1e-13 * abs(truth).max())
+    if norm == "post":
+        np.testing.assert_array_equal(
+            truth[0], arrays(net)["embedding.weight"][[1, 2, 3, 1]]
+        )
+    with pytest.raises(ValueError, match="layers must be"):
+        Transformer(9, layers=0, width=8)
+    with pytest.raises(ValueError, match="layers = 0"):
+        attention.forward({**net.config, "kind": "decoder"}, arrays(net), tokens)
+
+
 def test_both_orders_differ_by_rounding_alone() -> None:
     net = moved(Transformer(50, context=64), 0.05)
     tokens = np.random.default_rng(0).integers(0, 50, 64)

@@ -64,7 +64,7 @@ def test_a_single_short_text_is_learnt(model, text):
     "text", [b"\x00" * 300, b"\xff\xfe\x80" * 90, "日" * 200], ids=repr
 )
 def test_odd_bytes_are_learnt(text):
-    for model in (MASKED, SENTENCES):
+    for model in (MASKED, clone(SENTENCES).set_params(tokenizer="bytes")):
         assert np.isfinite(clone(model).fit(text).transform([text])).all()
 
 
@@ -76,6 +76,8 @@ def test_words_are_needed_where_words_are_read():
 def test_a_single_character_has_no_passage_after_it():
     with pytest.raises(ValueError, match="at least two tokens"):
         clone(SENTENCES).fit("a")
+    with pytest.raises(ValueError, match='set tokenizer="bytes"'):
+        clone(SENTENCES).fit("日" * 200)  # one word, and so one token
 
 
 @pytest.mark.parametrize("texts", ["One sentence.", ["one", "two"], "a"])
@@ -147,7 +149,7 @@ def test_nothing_before_a_fit(model):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"layers": 0}, "layers"),
+        ({"layers": -1}, "layers"),
         ({"context": 0}, "context"),
         ({"max_iter": 0}, "max_iter"),
         ({"max_time": 0}, "max_time"),
@@ -169,6 +171,8 @@ def test_settings_that_make_no_sense(model, options, words):
     [
         (MASKED, {"mask_fraction": 0.0}, "mask_fraction"),
         (MASKED, {"pairs": "both"}, "pairs"),
+        (MASKED, {"layers": 0}, "layers"),
+        (CHARACTERS, {"layers": 0}, "layers"),
         (MASKED, {"width": 6, "heads": 4}, "even multiple of heads"),
         (SENTENCES, {"temperature": 0.0}, "temperature"),
         (SENTENCES, {"base": LogisticRegression()}, "base must be"),

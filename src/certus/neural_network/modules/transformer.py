@@ -144,7 +144,8 @@ class Transformer(nn.Module):
         encoder gives states that depend on all positions. "both" encodes a source and
         scores the next target token.
     layers, width, heads : int
-        Layers (of each part), numbers in a vector, heads of attention.
+        Layers (of each part), numbers in a vector, heads of attention. An encoder may
+        have 0 layers: its states are the vectors of the tokens themselves.
     context : int, default=256
         Most positions that fit in at once.
     hidden : int, optional
@@ -156,7 +157,7 @@ class Transformer(nn.Module):
         How places are marked: by turning queries and keys, by a vector that is learnt
         for each place, by fixed sines and cosines, or not at all.
     activation : {"gelu", "gelu_tanh", "relu", "relu2", "swiglu"}, default="relu2"
-        Bend of the feed-forward part; "relu2" is max(0, x)².
+        Activation of the feed-forward part; "relu2" is max(0, x)².
     qk_norm : bool, default=False
         Whether queries and keys are normalised before their product.
     bias : bool, default=True
@@ -210,10 +211,11 @@ class Transformer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, value in (("n_tokens", n_tokens), ("layers", layers)):
-            require_count(name, value)
-        require_count("context", context)
         require_choice("kind", kind, KINDS)
+        require_count("n_tokens", n_tokens)
+        require_count("context", context)
+        if kind != "encoder" or type(layers) is not int or layers:
+            require_count("layers", layers)
         require_choice("norm", norm, ("pre", "post"))
         require_choice("position", position, POSITIONS)
         require_choice("activation", activation, ACTIVATIONS)
@@ -267,7 +269,7 @@ class Transformer(nn.Module):
 
     def _begin(self) -> None:
         """Small normal weights, smaller where many layers add up; GPT-2's."""
-        deep = 1 / math.sqrt(2 * self.config["layers"])
+        deep = 1 / math.sqrt(2 * max(1, self.config["layers"]))
         for name, p in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(p)
