@@ -72,9 +72,6 @@ def followers(seed: int) -> float:
 
     seen, fresh = of_modules(seed)
     model = SentenceEncoder(
-        tokenizer=2048,
-        width=64,
-        heads=2,
         context=32,
         batch_size=64,
         max_iter=800,
@@ -94,15 +91,18 @@ def followers(seed: int) -> float:
     return float(clopper_pearson(right, len(chosen)).low)
 
 
-def libraries(seed: int) -> float:
+def libraries(seed: int) -> tuple[float, float, float]:
     """Accuracy beyond that of logistic regression on tf-idf, on files unseen.
 
     The encoder learns from whole docstrings of the files to learn from, without labels;
-    a support vector machine then learns the labels of first paragraphs.
+    a support vector machine then learns the labels of first paragraphs. The settings of
+    both models were chosen by cross-validation on files that are in the test rows of
+    none of the seeds 0, 1 and 2. With the difference comes its 95 % interval, in which
+    a file counts as one draw.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    from benchmarks.quality import LIBRARIES, NAMES, documentation, first_paragraphs
+    from benchmarks.quality import first_paragraphs
     from certus.language import SentenceEncoder
     from certus.linear_model import LogisticRegression
     from certus.svm import SVC
@@ -112,7 +112,25 @@ def libraries(seed: int) -> float:
     test = np.isin(files, list(held))
     words = TfidfVectorizer(ngram_range=(1, 2)).fit(X[~test])
     plain = LogisticRegression(C=10.0).fit(words.transform(X[~test]), y[~test])
-    bar = plain.score(words.transform(X[test]), y[test])
+    counted = plain.predict(words.transform(X[test])) == y[test]
+    encoder = SentenceEncoder(
+        tokenizer=8192,
+        context=33,
+        batch_size=128,
+        max_iter=800,
+        max_time=None,
+        random_state=seed,
+    ).fit(whole_docstrings(held))
+    Z = encoder.transform(list(X))
+    model = SVC(C=3.0, gamma=2.0).fit(Z[~test], y[~test])
+    encoded = model.predict(Z[test]) == y[test]
+    return by_file(encoded.astype(float) - counted, files[test])
+
+
+def whole_docstrings(held: set[str]) -> list[str]:
+    """The words of all docstrings of four libraries, but for files held out."""
+    from benchmarks.quality import LIBRARIES, NAMES, documentation
+
     texts: dict[str, None] = {}
     for name in LIBRARIES:
         root = Path(str(find_spec(name).origin)).parent  # type: ignore[union-attr]
@@ -124,17 +142,15 @@ def libraries(seed: int) -> float:
                 found = [word for word in found if word not in NAMES]
                 if len(found) > 5:
                     texts[" ".join(found)] = None
-    encoder = SentenceEncoder(
-        tokenizer=4096,
-        temperature=0.1,
-        context=17,
-        batch_size=64,
-        optimizer="adam",
-        learning_rate=3e-3,
-        max_iter=1500,
-        max_time=None,
-        random_state=seed,
-    ).fit(list(texts))
-    Z = encoder.transform(list(X))
-    model = SVC(C=3.0).fit(Z[~test], y[~test])
-    return float(model.score(Z[test], y[test]) - bar)
+    return list(texts)
+
+
+def by_file(d: Any, files: Any) -> tuple[float, float, float]:
+    """The mean of d, and the ends of an interval for rows that come in files."""
+    from scipy.stats import t
+
+    mean, group = float(np.mean(d)), np.unique(files, return_inverse=True)[1]
+    sums = np.bincount(group, np.asarray(d) - mean)
+    n = len(sums)
+    half = t.ppf(0.975, n - 1) * np.sqrt(n / (n - 1) * np.sum(sums**2)) / len(d)
+    return mean, mean - float(half), mean + float(half)
