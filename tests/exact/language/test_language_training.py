@@ -272,12 +272,12 @@ def test_muon_takes_matrices_and_adam_the_rest():
 
 
 def test_adams_part_is_torchs_adam():
-    torch.manual_seed(0)
+    made = torch.Generator().manual_seed(0)
     a, b = (torch.nn.Parameter(torch.arange(5.0)) for _ in range(2))
     mine = Muon([a], lr=0.1, betas=(0.9, 0.99))
     theirs = torch.optim.Adam([b], lr=0.1, betas=(0.9, 0.99), eps=1e-10)
     for _ in range(20):
-        g = torch.randn(5)
+        g = torch.randn(5, generator=made)
         a.grad, b.grad = g.clone(), g.clone()
         mine.step()
         theirs.step()

@@ -21,12 +21,12 @@ SMALL = {"layers": 2, "width": 16, "heads": 2, "context": 32}
 
 def built(n_tokens=11, seed=0, **options):
     """A small transformer in float64, with weights that are not small."""
-    torch.manual_seed(seed)
+    made = torch.Generator().manual_seed(seed)
     net = Transformer(n_tokens, **{**SMALL, **options}).double().eval()
     net.requires_grad_(False)
     for name, p in net.named_parameters():
         if "norm" not in name:
-            p.copy_(torch.randn_like(p) / math.sqrt(16))
+            p.normal_(std=1 / math.sqrt(16), generator=made)
     return net
 
 
@@ -37,8 +37,10 @@ def tokens(*shape, n_tokens=11, seed=0):
 def block(seed=0, **options):
     config = {"width": 8, "heads": 2, "hidden": 32, "bias": True, "dropout": 0.0}
     config |= {"qk_norm": False, "position": None, "norm": "pre", "activation": "relu"}
-    torch.manual_seed(seed)
-    return Block({**config, **options}, False).double().eval().requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        part = Block({**config, **options}, False)
+    return part.double().eval().requires_grad_(False)
 
 
 # -- positions --------------------------------------------------------------------
@@ -82,7 +84,6 @@ def test_sinusoidal_positions_are_fixed_and_not_counted():
 @pytest.mark.catalog("TRF-12")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_feed_forward_part_treats_each_position_alone(activation):
-    torch.manual_seed(0)
     part, x = FeedForward(8, 32, activation, True), torch.randn(2, 6, 8)
     order = torch.randperm(6)
     torch.testing.assert_close(part(x[:, order]), part(x)[:, order])
@@ -95,7 +96,6 @@ def test_the_feed_forward_part_treats_each_position_alone(activation):
 @pytest.mark.catalog("TRF-13")
 @pytest.mark.parametrize("d", [8, 512])
 def test_the_feed_forward_layer_has_8d2_and_5d_parameters(d):
-    torch.manual_seed(0)
     part = FeedForward(d, 4 * d, "relu", True).double()
     assert count_parameters(part) == 8 * d * d + 5 * d
     x = np.random.default_rng(0).normal(size=(3, d))
@@ -241,7 +241,6 @@ def test_the_reference_sizes_give_the_counted_parameters():
 
 @pytest.mark.catalog("TRF-24")
 def test_at_the_start_attention_is_spread_evenly():
-    torch.manual_seed(0)
     net, T = Transformer(50, layers=2, width=64, heads=4, kind="encoder"), 40
     with torch.no_grad():
         looks = net(tokens(2, T, n_tokens=50), weights=True).kept

@@ -11,10 +11,11 @@ from certus.neural_network.modules import EncoderDecoder
 
 
 def built(seed=0, **options):
-    torch.manual_seed(seed)
     chosen = {"network": "transformer", "hidden": 8, "heads": 2, "layers": 2}
-    net = EncoderDecoder(6, 5, **{**chosen, **options}).double().eval()
-    return net.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        net = EncoderDecoder(6, 5, **{**chosen, **options})
+    return net.double().eval().requires_grad_(False)
 
 
 SOURCE = torch.tensor([[1, 2, 3, 4], [5, 2, 0, 0]])

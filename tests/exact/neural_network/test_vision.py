@@ -22,8 +22,10 @@ def drawn(*shape, seed=0):
 
 
 def built(*args, seed=0, **options):
-    torch.manual_seed(seed)
-    return VisionTransformer(*args, **options).double().eval().requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        net = VisionTransformer(*args, **options)
+    return net.double().eval().requires_grad_(False)
 
 
 # -- patches ----------------------------------------------------------------------

@@ -69,7 +69,6 @@ def test_two_processes_train_the_model_that_one_would(tmp_path):
 
 @pytest.mark.catalog("LM-24")
 def test_the_gradient_of_a_batch_is_the_weighted_mean_of_those_of_its_parts():
-    torch.manual_seed(0)
     net = Transformer(257, layers=2, width=16, heads=2, context=16).double()
     ids = np.frombuffer(b"\0" + TEXT.encode(), np.uint8)
     stream = TokenStream(ids, 16, "cpu")
