@@ -49,7 +49,7 @@ class GenerativeModel(Model):
     keeps_start = False
 
     def _build(self, width: int, n_classes: int) -> nn.Module:
-        """The module to train on rows of so many columns, with its ``config``."""
+        """The module to train on rows of this many columns, with its ``config``."""
         raise NotImplementedError
 
     def _losses(self, module: nn.Module, x: Tensor, c: Tensor | None) -> Losses:

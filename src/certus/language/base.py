@@ -243,9 +243,10 @@ def fitted_tokenizer(given: Any, documents: Sequence[bytes]) -> ByteTokenizer:
     Parameters
     ----------
     given : "auto", "bytes", "bpe", an int, or a tokeniser
-        One token for each byte; byte-pair encoding with 4,096 tokens or so many; or a
-        tokeniser of your own, which is fitted to the documents if it is not yet. "auto"
-        takes bytes for short texts, and about √bytes tokens for longer ones.
+        One token for each byte; byte-pair encoding with 4,096 or a given number of
+        tokens; or a tokeniser of your own, which is fitted to the documents if it is
+        not yet. "auto" takes bytes for short texts, and about √bytes tokens for longer
+        ones.
     documents : list of bytes
         What the model learns from.
     """

@@ -65,7 +65,7 @@ class NGramModel(TextModel):
         tokens.
     tokenizer : {"bytes", "bpe"}, int or tokeniser, default="bytes"
         How a text becomes tokens. One token for each byte; byte-pair encoding with
-        4,096 or so many tokens; or a tokeniser of your own.
+        4,096 or the given number of tokens; or a tokeniser of your own.
 
     Attributes
     ----------

@@ -136,7 +136,7 @@ class PieceCounts:
         self._room(1 << 14, 1 << 18)
 
     def _room(self, pieces: int, size: int) -> None:
-        """Arrays for so many pieces and bytes, with what was counted so far."""
+        """Arrays for this many pieces and bytes, with what was counted so far."""
         n = int(self._found[0])
         old = vars(self).copy()
         self.hashes = np.zeros(pieces, np.uint64)

@@ -32,7 +32,7 @@ from certus.verify.stating import Checked, Given
 TIE = 1e-12
 #: Damaged patterns that are replayed, and the most sweeps over their units.
 REPLAYED, SWEEPS = {"quick": 16, "full": 256}, {"quick": 30, "full": 1000}
-#: One unit in so many is damaged at the start of a replay.
+#: One unit in this many is damaged at the start of a replay.
 DAMAGED = 10
 #: Rise of the energy, and difference from a projection, that count as rounding.
 RISE, OFF = 1e-9, 1e-8
