@@ -6,7 +6,7 @@
 A noising a·x₀ + s·ε, as of variance-preserving diffusions and of flow matching, is the
 same with σ = s/a after a division by a: the three differ in what the network is asked
 for, and in the noise levels at which it is trained. Guidance moves D away from the
-denoiser that is not told the class: D₀ + guidance·(D_y − D₀).
+denoiser that does not see the class: D₀ + guidance·(D_y − D₀).
 """
 
 from __future__ import annotations
@@ -78,18 +78,19 @@ class Diffusion(ExplicitModel):
     noising : {"edm", "variance_preserving", "flow_matching"}, default="edm"
         What the network is asked for, and the noise levels it is trained at.
     network : {"mlp", "unet"}, default="mlp"
-        A perceptron for rows, or a U-Net for images.
+        Kind of network. A perceptron for rows, or a U-Net for images.
     hidden_layer_sizes : tuple of int or None, default=None
         Number of units in each hidden layer. Of a U-Net, channels of each level, which
         halves height and width. None stands for (256, 256, 256), or (32, 64).
     guidance : float, default=1.0
-        How much ``sample`` follows the class; above 1, rows are more typical of their
-        class and less varied. It has no part in densities.
+        How much samples follow their class. Above 1, rows are more typical of it. It
+        has no part in densities.
     sampler : {"heun", "ddim", "ddpm"}, default="heun"
-        How rows are drawn: the probability flow by Heun's steps, or by Euler's, or a
-        chain with fresh noise in each step.
+        How rows are drawn. "heun" and "ddim" follow the probability flow, by Heun's and
+        by Euler's steps; "ddpm" is a chain with fresh noise in each step.
     n_steps : int, default=32
-        Number of noise levels in ``sample``, and of steps in ``score_samples``.
+        Number of steps from noise to a row. Also from a row to noise, in
+        ``score_samples``.
     {shared}
 
     Attributes
@@ -154,8 +155,8 @@ class Diffusion(ExplicitModel):
         X : array-like of shape (n_samples, n_features)
             Rows; images in their shape.
         y : array-like of shape (n_samples,), optional
-            Classes: the network is told the class of nine rows out of ten, and
-            ``sample`` takes it.
+            Classes: the network sees the class of nine rows out of ten, and ``sample``
+            takes it.
         """
         if y is None and self.guidance != 1:
             raise ValueError(
@@ -347,14 +348,17 @@ class Diffusion(ExplicitModel):
             z = z + h / 6 * (a + 2 * b + 2 * e + f)
             total = total + h / 6 * (u + 2 * v + 2 * w + q)
         base = -0.5 * (z.square() + math.log(2 * math.pi)).sum(dim=1)
-        return (base + total).numpy()  # type: ignore[no-any-return]
+        return np.asarray((base + total).numpy())
 
     def _slope(self, z: Tensor, log_level: float, c: Any) -> tuple[Tensor, Tensor]:
         """dz/d log σ and its divergence, which is exact."""
         sigma = math.exp(log_level)
         v, d = 1 + sigma**2, z.shape[1]
         level = torch.full((len(z),), sigma, dtype=z.dtype)
-        D, back = torch.func.vjp(lambda x: self.network_(x, level, c), z * math.sqrt(v))
+        found: Any = torch.func.vjp(
+            lambda x: self.network_(x, level, c), z * math.sqrt(v)
+        )
+        D, back = found
         basis = torch.eye(d, dtype=z.dtype)[:, None].expand(d, len(z), d)
         J = torch.func.vmap(back)(basis)[0]  # (d, rows, d)
         trace = torch.diagonal(J, dim1=0, dim2=2).sum(dim=-1)

@@ -6,8 +6,8 @@ Each noising is one choice of the three factors, so that F is asked for somethin
 about unit size: "edm" for a mixture of row and noise, "variance_preserving" for the
 noise, "flow_matching" for the difference of noise and row. Columns have unit spread.
 
-F is told log σ by cosines and sines, and the class of the row by an input each; all are
-zero for a row whose class is not told.
+F sees log σ by cosines and sines, and the class of the row by an input for each class;
+these are zero for a row of unknown class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from certus.neural_network.modules.arguments import require_choice, require_count
 
 NOISINGS = ("edm", "variance_preserving", "flow_matching")
-#: Angular frequencies of (log σ)/4, of which a cosine and a sine are told.
+#: Angular frequencies of (log σ)/4, of which F sees a cosine and a sine.
 FREQUENCIES = tuple(2 * math.pi * 2 ** (k / 2 - 2) for k in range(8))
 #: Range of σ that is learnt and used, of rows with unit spread.
 LEAST, MOST = 0.002, 80.0
@@ -65,7 +65,7 @@ class _Preconditioned(nn.Module):
     config: dict[str, Any]
 
     def forward(self, x: Tensor, sigma: Tensor, c: Tensor | None = None) -> Tensor:
-        """D of rows (batch, n_inputs) at levels (batch,); classes, -1 for not told."""
+        """D of rows (batch, n_inputs) at levels (batch,); classes, -1 if unknown."""
         by = preconditioning(self.config["noising"], sigma)
         return by.skip * x + by.out * self.network(by.inner * x, self.told(sigma, c))
 
@@ -106,7 +106,7 @@ class Denoiser(_Preconditioned):
     noising : {"edm", "variance_preserving", "flow_matching"}, default="edm"
         What the network is asked for.
     n_classes : int, default=0
-        Classes of which it is told, by an input each.
+        Number of classes, each of which has an input.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class Denoiser(_Preconditioned):
         for i, layer in enumerate(self.layers):
             new = F.silu(layer(torch.cat([h, told], dim=1)))
             h = h + new if i and new.shape == h.shape else new
-        return self.output(h)  # type: ignore[no-any-return]
+        return self.output(h)
 
 
 class UNet(_Preconditioned):
@@ -171,7 +171,7 @@ class UNet(_Preconditioned):
     noising : {"edm", "variance_preserving", "flow_matching"}, default="edm"
         What the network is asked for.
     n_classes : int, default=0
-        Classes of which it is told, by an input each.
+        Number of classes, each of which has an input.
     channels_first : bool, default=True
         Whether channels come first in a flat row.
 
@@ -238,7 +238,7 @@ class UNet(_Preconditioned):
         found = self.last(F.silu(h))[:, :, :height, :width]
         if not self.config["channels_first"]:
             found = found.permute(0, 2, 3, 1)
-        return found.reshape(len(z), -1)  # type: ignore[no-any-return]
+        return found.reshape(len(z), -1)
 
 
 class ToldBlock(nn.Module):
@@ -260,7 +260,7 @@ class ToldBlock(nn.Module):
         scale, shift = self.tell(told)[:, :, None, None].chunk(2, dim=1)
         new = self.between(self.enter(F.silu(self.before(h))))
         new = self.leave(F.silu(new * (1 + scale) + shift))
-        return self.skip(h) + new  # type: ignore[no-any-return]
+        return self.skip(h) + new
 
 
 def _places(x: Tensor) -> Tensor:
