@@ -306,9 +306,10 @@ def _new_rows(rows: _Noisy, Z: Array, codes: Array | None) -> Claim:
             total += np.where(np.isnan(ours), CLIP, ours) - line
     d = total / (len(LEVELS) * draws)
     width = 2 * CLIP
-    half = width * bernstein(len(d), DELTA, float(np.var(d / width, ddof=1)))
+    variance = float(np.var(d / width, ddof=1)) if len(d) > 1 else 0.0
+    half = width * bernstein(len(d), DELTA, variance)
     low, high = (max(min(float(d.mean()) + s * half, CLIP), -CLIP) for s in (-1, 1))
-    told = "is not shown to be below or above"
+    told = "its error on new rows is not shown to be below or above"
     if high < 0:
         told = "generalises to new rows: its error is below"
     elif low > 0:

@@ -222,6 +222,8 @@ def test_new_rows_are_judged_with_a_level(gaussian: Diffusion) -> None:
     claim = certify(gaussian, normal_rows(1500, 9))["denoising"]
     assert claim.strength is Strength.STATISTICAL and claim.delta == 0.05
     assert claim.value < 1.0
+    one = certify(gaussian, normal_rows(1, 9))["denoising"]
+    assert one.value == 10.0 and "not shown" in one.detail
 
 
 def test_faults_are_found(gaussian: Diffusion, tmp_path, monkeypatch) -> None:
