@@ -2,10 +2,11 @@
 From text to preferences
 ========================
 
-InstructGPT's path on a small world, in a minute or two: a network reads stories, learns
-to answer from demonstrations of mixed quality, a reward model learns from preferences
-between its answers, and PPO moves the answers towards a larger reward. The reward
-that the preferences come from is known here, so that each stage can be judged by it.
+InstructGPT's path on a small world, in less than a minute: a network reads stories and
+dialogues, learns to answer from demonstrations of mixed quality, a reward model learns
+from preferences between its answers, and PPO moves the answers towards a larger reward.
+The reward that the preferences come from is known here, so that each stage can be
+judged by it, though none of them sees it.
 
 The divergence from the fine-tuned model is exact at each token, and the certificate
 says how far each stage is from its reference.
@@ -24,23 +25,26 @@ PROMPTS = [f"Q: {thing}? A:" for thing in THINGS]
 # %%
 # The world
 # ---------
-# Stories to read, in which questions are rare; demonstrations, not always good; and a
-# person who likes the right thing, politeness and brevity.
+# Stories, and questions to people of whom each has a manner: plain, polite, refusing or
+# careless. Demonstrations are better than that, but not always good. A person likes the
+# right thing, politeness and brevity.
 
 
-def story():
+def spoken(thing, shares):
+    some = [f" here is {thing}.", f" {thing}, please enjoy.", f" no {thing} today."]
+    return str(rng.choice([*some, f" here is {rng.choice(THINGS)}."], p=shares))
+
+
+def document():
     a, b = rng.choice(PEOPLE, 2, replace=False)
     t, u = rng.choice(THINGS, 2, replace=False)
-    some = [f"{a} wants {t}. {b} has {u}.", f"{a} eats {t} and {u}."]
-    some += [f"{b} brings {t}. {a} is glad.", f"{a} asks {b} for {t}. {b} brings {t}."]
-    some += [f"Q: {t}? A: here is {t}.", f"Q: {t}? A: {t}, please enjoy."]
-    return str(rng.choice(some, p=[0.27, 0.26, 0.2, 0.2, 0.05, 0.02]))
-
-
-def demonstration(thing):
-    other = rng.choice(THINGS)
-    some = [f" here is {thing}.", f" {thing}, please enjoy.", f" no {thing} today."]
-    return str(rng.choice([*some, f" here is {other}."], p=[0.4, 0.15, 0.25, 0.2]))
+    if rng.random() < 0.4:
+        some = [f"{a} wants {t}. {b} has {u}.", f"{a} asks {b} for {t}. {b} has {u}."]
+        return str(rng.choice(some))
+    usual = np.array([0.25, 0.1, 0.35, 0.3])
+    shares = 0.65 * usual + 0.35 * np.eye(4)[rng.choice(4, p=usual)]
+    asked = rng.choice(THINGS, rng.integers(1, 5), replace=False)
+    return " ".join(f"Q: {x}? A:{spoken(x, shares)}" for x in asked)
 
 
 def human(prompt, answer):
@@ -54,14 +58,14 @@ def human(prompt, answer):
 # Read, then imitate
 # ------------------
 
-text = " ".join(story() for _ in range(4000))
+texts = [document() for _ in range(3000)]
 base = LanguageModel(
-    320, layers=2, width=64, heads=4, context=48, max_iter=400, random_state=0
-).fit(text)
-asked = rng.choice(THINGS, 400)
+    300, layers=2, width=64, heads=4, context=48, max_iter=500, random_state=0
+).fit(texts)
+asked = rng.choice(THINGS, 300)
 questions = [f"Q: {thing}? A:" for thing in asked]
-sft = FineTuned(base, max_iter=150, random_state=0)
-sft.fit(questions, [demonstration(thing) for thing in asked])
+sft = FineTuned(base, max_iter=120, random_state=0)
+sft.fit(questions, [spoken(thing, [0.5, 0.25, 0.15, 0.1]) for thing in asked])
 
 # %%
 # What people prefer
@@ -70,11 +74,11 @@ sft.fit(questions, [demonstration(thing) for thing in asked])
 # model is a head on the states of the fine-tuned network: a logistic regression, whose
 # certificate proves that no other head is better.
 
-many = PROMPTS * 40
-a, b = ([g.text for g in sft.generate_many(many, 14, random_state=i)] for i in (1, 2))
+many = PROMPTS * 100
+a, b = ([g.text for g in sft.generate_many(many, 16, random_state=i)] for i in (1, 2))
 pairs = [(x, y, z) for x, y, z in zip(many, a, b) if y != z and y and z]
 gains = np.array([human(x, y) - human(x, z) for x, y, z in pairs])
-first = rng.random(len(pairs)) < 1 / (1 + np.exp(-8 * gains))
+first = rng.random(len(pairs)) < 1 / (1 + np.exp(-5 * gains))
 reward = RewardModel(sft, random_state=0).fit(
     [x for x, _, _ in pairs],
     [y if one else z for (_, y, z), one in zip(pairs, first)],
@@ -85,29 +89,37 @@ print(reward.certificate_)
 # %%
 # Tune
 # ----
-# PPO and PPO-ptx, which also keeps the probability of the stories high.
+# PPO and PPO-ptx, which also keeps the probability of the texts high. A reward model
+# speaks in log-odds: here 5 of them are one unit of what people want. The price β of a
+# nat is in the same unit. Where it is much smaller, PPO finds answers that please the
+# reward model and nobody else.
 
-words = {"beta": 0.2, "max_tokens": 14, "max_iter": 40, "random_state": 0}
+words = {"beta": 0.5, "max_tokens": 16, "max_iter": 40, "random_state": 0}
 ppo = PPO(sft, reward, **words).fit(PROMPTS)
-ptx = PPO(sft, reward, ptx=1.0, **words).fit(PROMPTS, text)
+ptx = PPO(sft, reward, ptx=1.0, **words).fit(PROMPTS, texts)
 print(ppo.certificate_)
 ppo.side_by_side()
 
 # %%
 # Each stage, judged by the person
 # --------------------------------
+# A prompt with two good answers in front of the question helps the first network, since
+# people in its texts keep their manner. Imitation helps more, and a reward most.
 
-stages = {"GPT": base, "SFT": sft, "PPO": ppo, "PPO-ptx": ptx}
+shown = "Q: milk? A: milk, please enjoy. Q: cake? A: cake, please enjoy. "
+stages = {"GPT": base, "prompted": base, "SFT": sft, "PPO": ppo, "PPO-ptx": ptx}
 means, bits = [], []
-for model in stages.values():
-    answers = [g.text for g in model.generate_many(many, 14, random_state=3)]
-    means.append(np.mean([human(x, y) for x, y in zip(many, answers)]))
-    bits.append(model.bits_per_byte(text[:4000]))
+for name, model in stages.items():
+    before = shown if name == "prompted" else ""
+    made = model.generate_many([before + x for x in many], 16, random_state=3)
+    means.append(np.mean([human(x, y.text) for x, y in zip(many, made)]))
+    bits.append(model.bits_per_byte(texts[:200]))
+    print(f"{name:8} reward {means[-1]:.2f}, {bits[-1]:.2f} bits per byte of text")
 
-fig, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4))
+fig, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.4))
 left.bar(list(stages), means, color="#30638e")
 left.set_ylabel("mean true reward")
 middle.bar(list(stages), bits, color="#d1495b")
-middle.set_ylabel("bits per byte of stories")
+middle.set_ylabel("bits per byte of texts")
 ppo.frontier().plot(right)
 fig.tight_layout()
