@@ -147,6 +147,9 @@ def _page(report: SampleReport) -> str:
     page: str = template("sample_page.html").render(
         version=__version__,
         report=report,
+        title=report.title,
+        verdict=report.verdict,
+        versions=report.versions,
         lists=lists,
         drawing=Markup(_both_drawings(found)),
         numbers=_numbers(found.columns),
