@@ -225,7 +225,7 @@ class SpectralClustering(ClusterMixin, Model):
         try:
             W = pairwise_kernels(X, metric=kind, filter_params=True, **params)
         except ValueError as error:
-            if not isinstance(kind, str) or "nknown kernel" not in str(error):
+            if not isinstance(kind, str) or "known kernel" not in str(error):
                 raise
             raise ValueError(
                 "affinity must be 'rbf', 'nearest_neighbors', 'precomputed', "

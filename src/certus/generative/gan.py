@@ -26,7 +26,7 @@ from certus.generative.rows import RowTask
 from certus.neural_network.modules.adversarial import Adversarial
 from certus.neural_network.modules.arguments import require_counts
 from certus.neural_network.optim import make_optimizer
-from certus.neural_network.run import Losses, TrainingStep
+from certus.neural_network.run import Losses
 from certus.typing import Array, MatrixLike
 
 __all__ = ["GenerativeAdversarial"]
@@ -157,7 +157,7 @@ class GenerativeAdversarial(ImplicitModel):
             lipschitz=self.loss == "wasserstein",
         )
 
-    def _step(self, module: Any, task: RowTask) -> TrainingStep:
+    def _step(self, module: Any, task: RowTask) -> Any:
         kind, rate, decay = self.optimizer, self.learning_rate, self.weight_decay
         # Little momentum: the other player has moved meanwhile.
         options = {"betas": (0.5, 0.99)} if kind == "adam" else None

@@ -203,7 +203,7 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
 
         Axes are not turned, so that the posterior has independent components.
         """
-        Z = vars(self).pop("_rows", None)
+        Z = self.__dict__.pop("_rows", None)
         if Z is None or self._needs_held_out():
             return None
         module: Any = self._build(width, 0).double()
@@ -225,7 +225,7 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
             "log_noise": np.array([math.log(noise)]),
         }
         module.load_state_dict({name: torch.as_tensor(a) for name, a in state.items()})
-        return module  # type: ignore[no-any-return]
+        return module
 
     def _losses(self, module: Any, x: Tensor, c: Tensor | None) -> Losses:
         if self.n_draws > 1:
@@ -402,7 +402,7 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         """
         Z = self._inner(X)
         code = self.network_.encode(*self._pair(Z, self._classes_for(Z, y)))
-        return code.mean.numpy()  # type: ignore[no-any-return]
+        return code.mean.numpy()
 
     def _classes_for(self, Z: Array, y: Any) -> Array | None:
         if not hasattr(self, "classes_"):
@@ -418,7 +418,7 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         found = self.network_.encode(x, c)
         m = self.network_.decode(found.mean, c)
         kl = found.divergence().sum(dim=1)
-        return (self.network_.log_likelihood(x, m) - kl).numpy()  # type: ignore
+        return (self.network_.log_likelihood(x, m) - kl).numpy()
 
     @torch.no_grad()
     def inverse_transform(self, Z: MatrixLike, y: Any = None) -> Array:

@@ -98,21 +98,21 @@ def wasserstein_bound(
     check_number("learning_rate", learning_rate, open_low=True)
     check_number("delta", delta, 0, 1, open_low=True)
     rng = generator_of(random_state)
-    (X, X_new), (Y, Y_new) = (_halves(A, rng) for A in (X, Y))
-    both = np.vstack([X, Y])
+    halves = [*_halves(X, rng), *_halves(Y, rng)]
+    both = np.vstack(halves[::2])
     middle, scale = both.mean(axis=0), float(both.std(axis=0).max()) or 1.0
-    X, Y, X_new, Y_new = ((A - middle) / scale for A in (X, Y, X_new, Y_new))
-    critic = _fitted(X, Y, hidden_layer_sizes, int(max_iter), learning_rate, rng)
+    A, A_new, B, B_new = ((part - middle) / scale for part in halves)
+    critic = _fitted(A, B, hidden_layer_sizes, int(max_iter), learning_rate, rng)
     critic.double()
     layers = [
         (m.weight.detach().numpy(), m.bias.detach().numpy()) for m in critic.layers
     ]
     with torch.no_grad():
-        seen = critic(torch.from_numpy(np.vstack([X, Y])))[:, 0].numpy()
+        seen = critic(torch.from_numpy(np.vstack([A, B])))[:, 0].numpy()
     low, high = float(seen.min()), float(seen.max())
     layers[-1] = (layers[-1][0], layers[-1][1] - 0.5 * (low + high))
     limit = max(0.5 * (high - low), 1e-300)
-    claim = distance_claim(layers, X_new, Y_new, limit, float(delta))
+    claim = distance_claim(layers, A_new, B_new, limit, float(delta))
     return WassersteinBound(float(claim.value or 0.0) * scale, claim, critic, scale)
 
 
@@ -123,11 +123,11 @@ def _halves(A: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 def _fitted(
     X: Array, Y: Array, hidden: Any, steps: int, rate: float, rng: np.random.Generator
-) -> LipschitzCritic:
+) -> Any:
     x, y = (torch.as_tensor(A, dtype=torch.float32) for A in (X, Y))
     with own_generator():
         torch.default_generator.manual_seed(int(rng.integers(2**62)))
-        critic = LipschitzCritic(x.shape[1], hidden)
+        critic: Any = LipschitzCritic(x.shape[1], hidden)
         optimizer = torch.optim.Adam(critic.parameters(), lr=rate, fused=True)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         for _ in range(steps):

@@ -129,7 +129,7 @@ class TextModel(Model):
         """
         return -self.bits_per_byte(texts)
 
-    def _read(self, texts: Any, tokenizer: Any) -> tuple[list[bytes], Array]:
+    def _encoded(self, texts: Any, tokenizer: Any) -> tuple[list[bytes], Array]:
         """The documents of a fit, and their tokens; sets ``tokenizer_``."""
         documents = read_documents(texts)
         self.tokenizer_ = fitted_tokenizer(tokenizer, documents)

@@ -161,7 +161,7 @@ def _merge_long(ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any) -
 
 
 @register_jitable
-def _rank(a: int, b: int, keys: Any, ranks: Any) -> int:
+def _rank(a: int, b: int, keys: Any, ranks: Any) -> Any:
     """The rank of a pair, ``MOST`` if it is not merged."""
     at = place_of(keys, pair_key(a, b))
     return np.int64(ranks[at]) if keys[at] != 0 else MOST
@@ -214,19 +214,19 @@ def _merge_huge(cells: Any, keys: Any, ranks: Any, new: Any, lengths: Any) -> in
     n, n_ranks = len(cells), np.int64(ranks.max()) + 1
     head, tail = np.full(n_ranks, -1, np.int32), np.full(n_ranks, -1, np.int32)
     ahead, behind = np.empty(n, np.int32), np.empty(n, np.int32)
-    for t in range(n - 1):
-        rank = _rank(cells[t], cells[t + 1], keys, ranks)
+    for s in range(n - 1):
+        rank = _rank(cells[s], cells[s + 1], keys, ranks)
         if rank < MOST:
-            _link(t, rank, head, tail, ahead, behind)
+            _link(s, rank, head, tail, ahead, behind)
     places, late, waiting = np.empty(n, np.int32), np.empty(64, np.int64), 0
     for now in range(n_ranks):
         m, k = _empty(now, head, ahead, places), 0
         while k < m or waiting > 0:
             if k == m or (waiting > 0 and late[0] < now << 32 | places[k]):
                 top, waiting = _take(late, waiting), waiting - 1
-                t, rank = top & 0xFFFFFFFF, top >> 32
             else:
-                t, rank, k = np.int64(places[k]), now, k + 1
+                top, k = now << 32 | places[k], k + 1
+            t, rank = top & 0xFFFFFFFF, top >> 32
             u = t + lengths[cells[t]] if cells[t] >= 0 else n
             if u >= n:
                 continue

@@ -132,9 +132,10 @@ def _join(
     Adds up the pairs (·, x) and (y, ·) that are lost. Left of a place just joined there
     is none: it was the right side of that one.
     """
-    m, last = 0, -1
+    last: Any = -1
+    m = 0
     for k in range(len(some)):
-        i = np.int64(some[k])
+        i: Any = np.int64(some[k])
         j = i + lengths[x]
         if cells[i] != x or cells[j] != y:
             continue
@@ -156,9 +157,9 @@ def _count_beside(
     some: Any, size: int, cells: Any, offsets: Any, near: Any, counts: Any, made: Any
 ) -> None:
     """Add up the pairs (·, c) and (c, ·) at places where c was just made."""
-    last = -1
+    last: Any = -1
     for k in range(len(some)):
-        i = np.int64(some[k])
+        i: Any = np.int64(some[k])
         weight = counts[_piece_at(i, offsets, near)]
         if cells[i - 1] != _GAP:
             left = begin_before(cells, i)
@@ -172,9 +173,9 @@ def _count_beside(
 @register_jitable
 def _note_beside(some: Any, size: int, cells: Any, free: Any, places: Any) -> None:
     """Write down the places of these pairs, from ``free`` on by side and token."""
-    last = -1
+    last: Any = -1
     for k in range(len(some)):
-        i = np.int64(some[k])
+        i: Any = np.int64(some[k])
         if cells[i - 1] != _GAP:
             left = begin_before(cells, i)
             if left != last:

@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
 
 
 @register_jitable
-def row_place(table: Any, pairs: Any, x: int, y: int) -> int:
+def row_place(table: Any, pairs: Any, x: int, y: int) -> Any:
     """Where a pair stands in the table of rows, or the free place where it would."""
     mask = len(table) - 1
     at = np.int64(spread(pair_key(x, y)) & np.uint64(mask))

@@ -64,7 +64,7 @@ def pair_key(a: int, b: int) -> Any:
 
 
 @register_jitable
-def begin_before(cells: Any, i: int) -> int:
+def begin_before(cells: Any, i: Any) -> Any:
     """Where the token begins that ends before cell i."""
     back = np.int64(cells[i - 1])
     return i - 1 if back >= 0 else i + back

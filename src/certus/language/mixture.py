@@ -87,7 +87,7 @@ class MixtureOfModels(TextModel):
             Ignored.
         """
         check_number("tol", self.tol, open_low=True)
-        documents, ids = self._read(texts, _common_tokenizer(self.models))
+        documents, ids = self._encoded(texts, _common_tokenizer(self.models))
         L = _log_probs(self.models, ids)
         scale = len(ids) / (np.log(2) * sum(map(len, documents)))  # nats of a token
         self.member_bits_ = -L.mean(axis=0) * scale

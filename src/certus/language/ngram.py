@@ -112,7 +112,7 @@ class NGramModel(TextModel):
             Ignored.
         """
         check_number("order", self.order, 1, 64, integer=True)
-        documents, ids = self._read(texts, self.tokenizer)
+        documents, ids = self._encoded(texts, self.tokenizer)
         end, V = end_of(self.tokenizer_), self.tokenizer_.n_tokens
         ids = np.append(ids, np.int32(end))
         tree = count_runs(ids, end, V, int(self.order))

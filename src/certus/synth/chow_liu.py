@@ -1,7 +1,7 @@
 """The tree distribution with the largest likelihood, over columns of cells.
 
 Problem: of all P(x) = P(x_r) ∏ P(x_j | x_parent(j)), maximise Σᵢ log P(xᵢ). The edges
-are a maximum spanning tree of the mutual informations, found in one pass over pairs.
+are a maximum spanning tree of the mutual information, found in one pass over pairs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["ChowLiuTree"]
 class ChowLiuTree(Model):
     """The best tree of dependences between columns of categories.
 
-    **Objective**: max over trees of Σ I(x_j; x_parent(j)), the mutual informations of
+    **Objective**: max over trees of Σ I(x_j; x_parent(j)), the mutual information of
     the edges, which is the largest likelihood of a tree (Chow and Liu).
 
     **Certificate**: ``best_tree`` (proved): how much more a best tree has, in nats per

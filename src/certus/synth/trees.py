@@ -1,7 +1,7 @@
 """Distributions that are trees: the best one for given cells, and exact draws from it.
 
 P(x) = P(x_r) ∏ P(x_j | x_parent(j)). Of all trees, the one with the largest sum of the
-mutual informations of its edges has the largest likelihood (Chow and Liu, 1968), and it
+mutual information of its edges has the largest likelihood (Chow and Liu, 1968), and it
 is a maximum spanning tree. Its tables are pulled towards the marginals by ``smoothing``
 rows, so that a cell of one or two rows does not repeat them.
 """
@@ -14,7 +14,13 @@ import numpy as np
 
 from certus.typing import Array
 
-__all__ = ["TreeLaw", "chow_liu", "mutual_informations", "spanning_tree", "tables_of"]
+__all__ = [
+    "TreeLaw",
+    "chow_liu",
+    "mutual_information_matrix",
+    "spanning_tree",
+    "tables_of",
+]
 
 
 class TreeLaw(NamedTuple):
@@ -66,7 +72,7 @@ def _pick(weights: Array, rng: np.random.Generator) -> Array:
     return np.minimum((total <= u[:, None]).sum(axis=1), weights.shape[1] - 1)
 
 
-def mutual_informations(codes: Array, sizes: list[int]) -> Array:
+def mutual_information_matrix(codes: Array, sizes: list[int]) -> Array:
     """The mutual information of each pair of columns, in nats."""
     n, d = codes.shape
     found = np.zeros((d, d))
@@ -120,5 +126,5 @@ def tables_of(
 
 def chow_liu(codes: Array, sizes: list[int], smoothing: float) -> TreeLaw:
     """The best tree for these rows of cells."""
-    parents, order = spanning_tree(mutual_informations(codes, sizes))
+    parents, order = spanning_tree(mutual_information_matrix(codes, sizes))
     return TreeLaw(parents, order, tables_of(codes, sizes, parents, smoothing))

@@ -201,9 +201,10 @@ def _gap_claim(plain: PlainVAE, Z: Array, S: Spread, beta: float) -> Claim:
     kl = (mean * mean + variance - 1.0 - log_var).sum()
     each = lost / plain.noise + kl
     mean_of = each.sum(axis=0) / len(Z)
-    bound = -0.5 * mean_of.x - 0.5 * plain.d * math.log(float(plain.noise.x))
-    off = 0.5 * mean_of.r + plain.d * (plain.noise.r / plain.noise.x + 8 * U)
-    off = float(off + best.rounding + 8 * U * plain.d * abs(math.log(plain.noise.x)))
+    noise = float(plain.noise.x)
+    bound = -0.5 * float(mean_of.x) - 0.5 * plain.d * math.log(noise)
+    off = 0.5 * float(mean_of.r) + plain.d * (float(plain.noise.r) / noise + 8 * U)
+    off += best.rounding + 8 * U * plain.d * abs(math.log(noise))
     gap = Number(max(best.value - bound, 0.0), off)
     return bd.proved(
         *("gap_to_best", gap, GAP),

@@ -64,7 +64,16 @@ from certus.verify.stating import Checked, Given
 #: Checkers that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 CHECKERS: tuple[Any, ...] = (
-    *(adversarial, attributes, covariance_penalty, elbo, encoders, expectation, flows, glove),
+    *(
+        adversarial,
+        attributes,
+        covariance_penalty,
+        elbo,
+        encoders,
+        expectation,
+        flows,
+        glove,
+    ),
     *(
         gaussian_factors,
         group_rates,

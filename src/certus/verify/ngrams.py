@@ -221,9 +221,8 @@ def _reach(line: Array, end: int) -> Array:
 
 
 def _bits_claim(documents: list[bytes], order: int, bits: Array) -> Claim:
-    total, n = math.fsum(memoryview(bits)), len(bits)  # a list would take 32 bytes each
-    size = math.fsum(memoryview(np.abs(bits)))
-    rounding = 4 * n * gamma(3 * order + 2) + 12 * U * size
+    total, n = math.fsum(bits), len(bits)
+    rounding = 4 * n * gamma(3 * order + 2) + 12 * U * math.fsum(np.abs(bits))
     size, many = sum(map(len, documents)), len(documents)
     found = Number(total / size, rounding / size)
     ends = f" and {many - 1:,} ends of text" if many > 1 else ""

@@ -2,7 +2,7 @@
 
 For a tree with empirical tables the mean log-likelihood is Σ I(x_j; x_parent(j)) minus
 the entropies of the columns, which no tree changes. So the best tree is a maximum
-spanning tree of the mutual informations I. The verifier counts the cells again, grows a
+spanning tree of the mutual information I. The verifier counts the cells again, grows a
 spanning tree by the heaviest edge across each cut, and states how much more that one
 has: a bound in nats per row.
 

@@ -78,6 +78,7 @@ class LipschitzCritic(nn.Module):
     @torch.no_grad()
     def project(self) -> None:
         """Put the nearest matrix with singular values 1 in the place of each."""
+        layer: Any
         for layer in self.layers:
             U, _, Vh = torch.linalg.svd(layer.weight, full_matrices=False)
             layer.weight.copy_(U @ Vh)
