@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 from certus.language.bpe_table_kernels import pair_key, spread
 
 
-class PairRows(NamedTuple):
+class CountedPairs(NamedTuple):
     """Pairs of tokens, a row for each."""
 
     left: Any
@@ -65,7 +65,7 @@ def twice(array: Any) -> Any:
 @register_jitable
 def more_pairs(pairs: Any) -> Any:
     """The pairs with twice the room."""
-    return PairRows(
+    return CountedPairs(
         twice(pairs.left),
         twice(pairs.right),
         twice(pairs.often),
@@ -156,7 +156,7 @@ def enter_heap(
 @register_jitable
 def empty_pairs(n: int) -> Any:
     """Room for n rows."""
-    return PairRows(
+    return CountedPairs(
         np.empty(n, np.int32),
         np.empty(n, np.int32),
         np.empty(n, np.int64),
