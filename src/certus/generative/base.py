@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import DensityMixin
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -178,6 +179,11 @@ class GenerativeModel(Model):
         if y.shape != (n,):
             raise ValueError(
                 f"y must have one label for each of {n} rows, got shape {y.shape}."
+            )
+        if type_of_target(y).startswith("continuous"):
+            raise ValueError(
+                "y must hold class labels, got numbers that are not whole. Leave out y "
+                "to learn one law of all rows."
             )
         classes, codes = label_codes(y)
         if reset:
