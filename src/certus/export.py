@@ -40,7 +40,8 @@ ATTRIBUTES = (
     *("components_", "explained_variance_", "explained_variance_ratio_", "mean_"),
     *("singular_values_", "n_components_", "n_samples_", "noise_variance_"),
     *("loglike_", "cluster_centers_", "labels_", "inertia_", "reconstruction_err_"),
-    *("offset_", "n_steps_"),
+    *("offset_", "n_steps_", "intercept_hidden_", "intercept_visible_", "h_samples_"),
+    *("X_", "label_distributions_", "transduction_", "affinity_matrix_"),
     *("coefs_", "intercepts_", "loss_", "best_loss_", "loss_curve_", "n_layers_"),
     *("n_outputs_", "out_activation_", "validation_scores_", "best_validation_score_"),
 )
@@ -145,7 +146,7 @@ def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
             f"scikit-learn's {type(model).__name__} has no kernel {kernel!r}. Export a "
             "model fitted with kernel='precomputed', or keep this one (save, joblib)."
         )
-    degree = params.get("degree", model.degree)
+    degree = params.get("degree", getattr(model, "degree", None))
     if libsvm and kernel == "poly" and degree != int(degree):
         raise NotImplementedError(
             f"scikit-learn's {type(model).__name__} needs a whole number as degree, "

@@ -407,6 +407,6 @@ def test_a_damaged_sparse_matrix_is_refused_before_compiled_code_reads_it(
     with pytest.raises(ValueError, match="damaged"):
         clone(model).fit(bad, y)
     names = ("predict", "transform", "kneighbors")
-    ask = next(getattr(good, name) for name in names if hasattr(good, name))
-    with pytest.raises(ValueError, match="damaged"):
-        ask(bad)
+    for ask in [getattr(good, name) for name in names if hasattr(good, name)][:1]:
+        with pytest.raises(ValueError, match="damaged"):
+            ask(bad)

@@ -68,6 +68,8 @@ def answer(model: Any, X: Any) -> Any:
     X = allowed(model, X)
     if hasattr(model, "kneighbors") and not hasattr(model, "predict"):
         return model.kneighbors(X)[0]
+    if not hasattr(model, "predict") and not hasattr(model, "transform"):
+        return model.labels_
     return model.predict(X) if hasattr(model, "predict") else model.transform(X)
 
 
@@ -92,7 +94,8 @@ def assert_alike(ours: Any, theirs: Any, X: Any) -> None:
         else:
             np.testing.assert_array_equal(other, mine)
         compared += 1
-    assert compared >= 1
+    if not compared:  # groups of the rows of the fit alone
+        np.testing.assert_array_equal(theirs.labels_, ours.labels_)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
