@@ -146,7 +146,7 @@ def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
             f"scikit-learn's {type(model).__name__} has no kernel {kernel!r}. Export a "
             "model fitted with kernel='precomputed', or keep this one (save, joblib)."
         )
-    degree = params.get("degree", getattr(model, "degree", None))
+    degree = params.get("degree", getattr(model, "degree", 3))
     if libsvm and kernel == "poly" and degree != int(degree):
         raise NotImplementedError(
             f"scikit-learn's {type(model).__name__} needs a whole number as degree, "
