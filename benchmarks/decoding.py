@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.report import describe_machine
 from benchmarks.run import machine
-from certus.language.decoding import CompiledDecoder, check_rule, sample
+from certus.language.decoding.samplers import CompiledDecoder, check_rule, sample
 from certus.neural_network.modules import Transformer
 
 RESULTS = Path(__file__).parent / "results" / "decoding.md"

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from certus.language import optimal_policy, policy_gap
-from certus.language.policy_losses import PreferenceLoss, Preferences
-from certus.verify.policies import Asked, Units, excess, gap_claim
+from certus.language.tuning.policy_losses import PreferenceLoss, Preferences
+from certus.verify.language.policies import Asked, Units, excess, gap_claim
 
 SEEDS, ANSWERS = 3, 50
 #: Pairs and steps of DPO. Few pairs have their optimum at infinity: each answer that

@@ -1,13 +1,14 @@
 """Steps of DPO, PPO and GRPO beside trl's, on the same network and sizes, one thread.
 
 trl runs in the same process, in an environment that has it and what certus needs:
-``pip install "torch==2.13.0" "trl==1.12.0" .``, the last release of trl with PPO. A
-GPT-2 of 4 layers of width 128 with 257 tokens. DPO: batches of 16 pairs, prompts of 32
-tokens, answers of 32, the reference's log-probabilities found in advance by both. PPO
-and GRPO: 32 answers of at most 32 tokens in an iteration, drawn, judged and stepped on
-once; GRPO's reward is a function, PPO's a reward model of the same size as the policy.
-trl's PPO needs a critic: one layer of width 16, whose cost hardly counts. The median of
-the CPU seconds of a step; what comes before the third step is not counted.
+``pip install "torch==2.13.0" "trl==1.12.0" requests .``, the last release of trl that
+has PPO. A GPT-2 of 4 layers of width 128 with 257 tokens. DPO: batches of 16 pairs,
+prompts of 32 tokens, answers of 32, the log-probabilities of the reference found in
+advance by both. PPO and GRPO: 32 answers of at most 32 tokens in an iteration, drawn,
+judged and stepped on once; the reward of GRPO is a function, that of PPO a reward model
+of the size of the policy. PPO of trl needs a critic: one layer of width 16, whose cost
+hardly counts. The median of the CPU seconds of a step; what comes before the third step
+is not counted.
 """
 
 import tempfile

@@ -10,7 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from certus.language import ByteTokenizer
-from certus.language.writing import Writer
+from certus.language.decoding.writing import Writer
 from certus.neural_network.modules import Transformer
 
 END = "<|end|>"

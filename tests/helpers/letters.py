@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from certus.language.base import END
-from certus.language.tokenizers import ByteTokenizer
+from certus.language.tokens.tokenizers import ByteTokenizer
 
 
 class Letters(ByteTokenizer):

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from certus.language.policy_base import answer_pairs
-from certus.language.policy_losses import Rollout, divergences, reference_laws
+from certus.language.tuning.policy_base import answer_pairs
+from certus.language.tuning.policy_losses import Rollout, divergences, reference_laws
 
 
 class Table(nn.Module):

@@ -52,6 +52,7 @@ def marked(source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
                 str(argument.value)
                 for call in calls
                 if isinstance(call, ast.Call)
+                and getattr(call.func, "attr", "") == "catalog"
                 and ast.unparse(call.func).endswith("mark.catalog")
                 for argument in call.args
                 if isinstance(argument, ast.Constant)

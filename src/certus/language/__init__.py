@@ -6,17 +6,17 @@ from certus.lazy import exports
 
 #: The module of each public name that is not an estimator.
 _WHERE = {
-    "AnswerComparison": "policy_results",
-    "AttentionMaps": "attention_maps",
+    "AnswerComparison": "tuning.policy_results",
+    "AttentionMaps": "views.attention_maps",
     "Contamination": "copies",
-    "ContextUse": "context_use",
-    "DraftRecord": "generation",
+    "ContextUse": "views.context_use",
+    "DraftRecord": "decoding.generation",
     "ExtractionRate": "copies",
-    "Generation": "generation",
+    "Generation": "decoding.generation",
     "LongestCopy": "copies",
-    "OptimalPolicy": "policy_results",
-    "PolicyFrontier": "policy_results",
-    "Surprise": "surprise",
+    "OptimalPolicy": "tuning.policy_results",
+    "PolicyFrontier": "tuning.policy_results",
+    "Surprise": "views.surprise",
     "TrainingProgress": "progress",
     "baselines": "simple_means",
     "bits_difference": "findings",
@@ -25,9 +25,9 @@ _WHERE = {
     "entropy_excess": "findings",
     "extraction_rate": "copies",
     "longest_copy": "copies",
-    "optimal_policy": "policies",
-    "policy_gap": "policies",
-    "preference_accuracy": "preferences",
+    "optimal_policy": "tuning.policies",
+    "policy_gap": "tuning.policies",
+    "preference_accuracy": "tuning.preferences",
     "read_gpt2": "huggingface",
 }
 __all__, __getattr__, __dir__ = exports(__name__, _WHERE)

@@ -24,9 +24,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Model
-from certus.language.pieces import as_bytes, refuse_characters, refuse_folder
-from certus.language.surprise import Surprise
-from certus.language.tokenizers import BPETokenizer, ByteTokenizer
+from certus.language.tokens.pieces import as_bytes, refuse_characters, refuse_folder
+from certus.language.tokens.tokenizers import BPETokenizer, ByteTokenizer
+from certus.language.views.surprise import Surprise
 from certus.typing import Array
 
 #: The special token between documents; what the first token of a text sees.

@@ -18,7 +18,7 @@ from typing import Any
 
 from certus.language.base import END
 from certus.language.language_model import LanguageModel
-from certus.language.tokenizers import BPETokenizer
+from certus.language.tokens.tokenizers import BPETokenizer
 from certus.neural_network.modules.transformer import Transformer
 from certus.wording import unstopped
 

@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.language import scoring
 from certus.language.base import TextModel, end_of, known_tokens
-from certus.language.looking import NetworkViews
+from certus.language.decoding.writing import Writer
+from certus.language.views.looking import NetworkViews
 from certus.language.windows import begin_of
-from certus.language.writing import Writer
 from certus.neural_network.modules.transformer import Transformer
 from certus.typing import Array
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from certus.language import LanguageModel  # noqa: E402
-from certus.language.answers import (  # noqa: E402
+from certus.language.tuning.answers import (  # noqa: E402
     AnswerPairs,
     answer_log_probs,
     encode_pairs,

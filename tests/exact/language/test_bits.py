@@ -13,16 +13,16 @@ from tests.helpers.language import END, SmallModel
 from certus.certificate import Status, Strength
 from certus.language import BPETokenizer
 from certus.neural_network.modules import multi_head
-from certus.verify import language, scoring
 from certus.verify.deciding import Number
+from certus.verify.language import models, scoring
 from certus.verify.stating import Given
 
 TEXT = "The bytes of a text are counted as they are: é, 日本, \x00.\n" * 4
 
 
 def judged(model: Any, text: Any = TEXT, level: str = "full") -> Any:
-    stated = language._language_model(model)
-    claims, status, _ = language.check(
+    stated = models._language_model(model)
+    claims, status, _ = models.check(
         model, stated, Given(None, text, None, None, level)
     )
     return {claim.name: claim for claim in claims}, status
@@ -43,22 +43,22 @@ def test_the_figure_is_the_sum_over_tokens() -> None:
 def test_probabilities_of_all_texts_of_two_bytes_sum_to_one() -> None:
     """The chain rule, by enumeration: 257² streams of two tokens."""
     model = SmallModel(width=8, heads=2, layers=1)
-    read = language.reader(language._language_model(model))
+    read = models.reader(models._language_model(model))
     total = 0.0
     for first in (0, 65, 256):
         given = np.array([model.end, first])
-        lp = language.attention.log_softmax(language.attention.scores(read, given))
+        lp = models.attention.log_softmax(models.attention.scores(read, given))
         total = math.fsum(np.exp(lp[1] + lp[0, first]))
         assert math.isclose(total, math.exp(lp[0, first]), rel_tol=1e-12)
     pairs = [np.array([model.end, a, 7]) for a in range(257)]
-    each = [language.log_probs(read, pair).x[0] for pair in pairs]
+    each = [models.log_probs(read, pair).x[0] for pair in pairs]
     assert math.isclose(math.fsum(np.exp(each)), 1.0, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize("context", [1, 2, 5, 16])
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 40])
 def test_windows_score_each_token_once(context: int, n: int) -> None:
-    found = language.windows(n, context)
+    found = models.windows(n, context)
     scored = [t for w in found for t in range(w.first, w.stop + 1)]
     assert scored == list(range(1, n + 1))
     for w in found:
@@ -71,9 +71,9 @@ def test_windows_score_each_token_once(context: int, n: int) -> None:
 def test_documents_cost_an_end_of_text_and_have_no_bytes_for_it() -> None:
     model = SmallModel()
     two, _ = judged(model, ["abc", "de"])
-    read = language.reader(language._language_model(model))
+    read = models.reader(models._language_model(model))
     ids = np.array([model.end, *b"abc", model.end, *b"de"])
-    bits = -language.log_probs(read, ids).x.sum() / math.log(2)
+    bits = -models.log_probs(read, ids).x.sum() / math.log(2)
     claim = two["bits_per_byte"]
     assert math.isclose(claim.value - claim.allowance, bits / 5, rel_tol=1e-9)
 
@@ -91,7 +91,7 @@ def test_merged_tokens_are_counted_in_bytes() -> None:
 
 def test_a_long_text_is_sampled_at_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     model = SmallModel()
-    monkeypatch.setattr(language, "QUICK", 0)
+    monkeypatch.setattr(models, "QUICK", 0)
     text = TEXT * 8
     quick, full = (judged(model, text, level)[0] for level in ("quick", "full"))
     claim = quick["bits_per_byte"]
@@ -105,7 +105,7 @@ def test_the_interval_holds_as_often_as_it_says(seed: int) -> None:
     population = rng.gamma(4.0, size=200)
     missed = 0
     for _ in range(400):
-        low, high = language.student(rng.permutation(population)[:40], 0.05, of=200)
+        low, high = models.student(rng.permutation(population)[:40], 0.05, of=200)
         missed += not low <= population.mean() <= high
     assert missed <= 40  # 20 expected
 
@@ -242,8 +242,8 @@ def test_texts_in_all_forms(tmp_path: Any) -> None:
     path.write_bytes(b"one text")
     forms = ("one text", b"one text", bytearray(b"one text"), path, ["one text"])
     for form in (*forms, np.array(["one text"]), memoryview(b"one text")):
-        assert language.documents_of(form) == [b"one text"]
-    assert language.documents_of((path, "two")) == [b"one text", b"two"]
+        assert models.documents_of(form) == [b"one text"]
+    assert models.documents_of((path, "two")) == [b"one text", b"two"]
 
 
 @pytest.mark.parametrize("text", ["", b"", [], ["", ""]])

@@ -11,8 +11,8 @@ import pytest
 from tests.helpers.language import SmallModel
 
 from certus.certificate import Strength
-from certus.verify import attention, chains
-from certus.verify.attention import PlainNetwork
+from certus.verify.language import attention, chains
+from certus.verify.language.attention import PlainNetwork
 
 TINY = {"layers": 1, "width": 8, "heads": 2, "context": 8}
 

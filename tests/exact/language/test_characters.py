@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 
 import certus  # noqa: E402
 from certus.language import CharacterEncoder  # noqa: E402
-from certus.language.characters import _best_shares  # noqa: E402
+from certus.language.encoders.characters import _best_shares  # noqa: E402
 from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
 from certus.neural_network.modules import CharacterReader  # noqa: E402
 from certus.neural_network.modules.character_reader import symbols  # noqa: E402

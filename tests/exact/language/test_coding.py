@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers.language import WritingModel
 
-from certus.language import BPETokenizer, ByteTokenizer, coding
-from certus.language import coding_kernels as kernels
+from certus.language import BPETokenizer, ByteTokenizer
 from certus.language.base import END
-from certus.language.decoding import CompiledDecoder
+from certus.language.decoding import coding
+from certus.language.decoding import coding_kernels as kernels
+from certus.language.decoding.samplers import CompiledDecoder
 
 TEXT = (
     "It is a truth universally acknowledged, that a single man in possession of a good "

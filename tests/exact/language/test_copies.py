@@ -13,7 +13,8 @@ from certus.language import (
     extraction_rate,
     longest_copy,
 )
-from certus.verify import copies, copy_claim
+from certus.verify import copy_claim
+from certus.verify.language import copies
 
 
 def longest(text: bytes, source: bytes) -> int:

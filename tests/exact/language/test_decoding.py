@@ -11,12 +11,12 @@ import torch
 from tests.helpers.language import WritingModel
 
 from certus.language import ByteTokenizer
-from certus.language.beam import beam_search
-from certus.language.decoding import CompiledDecoder, check_rule, sample
-from certus.language.exponential_kernels import exp64
+from certus.language.decoding.beam import beam_search
+from certus.language.decoding.exponential_kernels import exp64
+from certus.language.decoding.samplers import CompiledDecoder, check_rule, sample
 from certus.neural_network.modules import Transformer
-from certus.verify import language, sampling
-from certus.verify.sampling import How
+from certus.verify.language import models, sampling
+from certus.verify.language.sampling import How
 
 NETWORKS: list[dict[str, Any]] = [
     {},
@@ -111,7 +111,7 @@ def test_the_verifier_replays_what_is_drawn(how: How) -> None:
         top_p=how.top_p,
         random_state=0,
     )
-    read = language.reader(language._language_model(model))
+    read = models.reader(models._language_model(model))
     stream = np.r_[drawn.end, drawn.ids]
     claim = sampling.replay_claim(read, stream, 6, drawn.uniforms, how)
     assert claim.met, claim.detail
@@ -181,7 +181,7 @@ def test_the_exponential_is_exact_to_rounding() -> None:
 
 
 def test_ties_and_borders_of_top_k_and_top_p() -> None:
-    from certus.language.decoding_kernels import draw, law
+    from certus.language.decoding.decoding_kernels import draw, law
 
     logits = np.zeros(5, np.float32)
     p = np.empty(5)

@@ -11,10 +11,10 @@ from tests.helpers.language import WritingModel
 
 import certus
 from certus.language import NGramModel
-from certus.language.counted_drafts import CountedDraft
-from certus.language.decoding import check_rule, sample, sample_with_draft
-from certus.verify.ngrams import counted_draft, scores_behind
-from certus.verify.sampling import distance, step_law
+from certus.language.decoding.counted_drafts import CountedDraft
+from certus.language.decoding.samplers import check_rule, sample, sample_with_draft
+from certus.verify.language.ngrams import counted_draft, scores_behind
+from certus.verify.language.sampling import distance, step_law
 
 PROMPT = np.array([1, 2])
 

@@ -16,9 +16,9 @@ import certus  # noqa: E402
 from certus.base import UncertifiedWarning  # noqa: E402
 from certus.certificate import Status, Strength  # noqa: E402
 from certus.language import FineTuned, LanguageModel, TrainingProgress  # noqa: E402
-from certus.language.adapters import adapters_of, merged, with_adapters  # noqa: E402
-from certus.language.answers import encode_pairs  # noqa: E402
-from certus.language.tuning import answer_loss  # noqa: E402
+from certus.language.tuning.adapters import adapters_of, merged, with_adapters  # noqa: E402
+from certus.language.tuning.answers import encode_pairs  # noqa: E402
+from certus.language.tuning.tuned import answer_loss  # noqa: E402
 from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
 
 SMALL: Any = {"layers": 1, "width": 16, "heads": 2, "context": 32, "random_state": 0}

@@ -11,7 +11,7 @@ import pytest
 
 import certus
 from certus.language import BPETokenizer
-from certus.language.bpe_encoding_kernels import HUGE
+from certus.language.tokens.bpe_encoding_kernels import HUGE
 from helpers import tokenising
 
 N = HUGE + 1_001
@@ -103,6 +103,7 @@ def test_huge_tokens_are_saved_beside_the_header(tmp_path: Path) -> None:
 
 _HUGE = """
 import sys, resource
+import numpy as np
 from certus.language import BPETokenizer
 n = 100_000_000
 if sys.argv[1] == "a":

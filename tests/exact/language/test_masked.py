@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 import certus  # noqa: E402
 from certus.language import MaskedLanguageModel  # noqa: E402
 from certus.language.base import END  # noqa: E402
-from certus.language.masking import (  # noqa: E402
+from certus.language.encoders.masking import (  # noqa: E402
     NONE,
     MaskedNetwork,
     MaskingTask,
@@ -28,7 +28,7 @@ from certus.neural_network.modules import (  # noqa: E402
     Transformer,
     count_parameters,
 )
-from certus.verify import attention  # noqa: E402
+from certus.verify.language import attention  # noqa: E402
 from helpers.letters import Letters, entropy_rate, markov_text  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")

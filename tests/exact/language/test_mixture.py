@@ -15,7 +15,7 @@ import certus
 from certus.language import BPETokenizer, MixtureOfModels, NGramModel
 from certus.language.base import END
 from certus.language.mixture import mixing_weights
-from certus.verify import mixing
+from certus.verify.language import mixing
 
 TRAIN = "the cat sat on the mat and the dog sat on the log; " * 6 + "a man, a plan. "
 TEXT = "a cat and a dog sat on a log and sang: the end. "

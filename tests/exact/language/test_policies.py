@@ -11,15 +11,15 @@ torch = pytest.importorskip("torch")
 import certus  # noqa: E402
 from certus.certificate import Strength  # noqa: E402
 from certus.language import LanguageModel, optimal_policy, policy_gap  # noqa: E402
-from certus.language.policy_losses import PreferenceLoss, Preferences  # noqa: E402
-from certus.verify.policies import (  # noqa: E402
+from certus.language.tuning.policy_losses import PreferenceLoss, Preferences  # noqa: E402
+from certus.verify.language.policies import (  # noqa: E402
     Asked,
     Units,
     drawn_claims,
     excess,
     gap_claim,
 )
-from certus.verify.policy_draws import (  # noqa: E402
+from certus.verify.language.policy_draws import (  # noqa: E402
     Duel,
     draw,
     floored,

@@ -14,7 +14,7 @@ from tests.helpers.policies import (  # noqa: E402
 )
 
 from certus.language import LanguageModel  # noqa: E402
-from certus.language.policy_losses import (  # noqa: E402
+from certus.language.tuning.policy_losses import (  # noqa: E402
     PolicyLoss,
     advantages,
     clipped_surrogate,
@@ -23,8 +23,8 @@ from certus.language.policy_losses import (  # noqa: E402
     group_advantages,
     to_go,
 )
-from certus.language.ppo import PPO  # noqa: E402
-from certus.language.rollouts import PolicyCourse, begin_tuning  # noqa: E402
+from certus.language.tuning.ppo import PPO  # noqa: E402
+from certus.language.tuning.rollouts import PolicyCourse, begin_tuning  # noqa: E402
 
 BETA, FLOOR, LENGTH = 0.3, 0.05, 3
 REWARDS = np.array([0.0, 1.0, -0.5, 0.3])

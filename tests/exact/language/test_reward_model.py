@@ -20,8 +20,8 @@ from certus.language import (  # noqa: E402
     RewardModel,
     preference_accuracy,
 )
-from certus.language.answers import encode_pairs  # noqa: E402
-from certus.language.rewards import (  # noqa: E402
+from certus.language.tuning.answers import encode_pairs  # noqa: E402
+from certus.language.tuning.rewards import (  # noqa: E402
     RewardNetwork,
     pairwise_loss,
     rows_of_choices,

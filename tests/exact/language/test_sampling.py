@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.helpers.language import SmallModel
 
-from certus.verify import attention, language, sampling
-from certus.verify.sampling import How, Proposals
+from certus.verify.language import attention, models, sampling
+from certus.verify.language.sampling import How, Proposals
 
 PROMPT = list(b"Once ")
 HOWS = [
@@ -24,7 +24,7 @@ HOWS = [
 
 
 def reader(model: SmallModel) -> attention.PlainNetwork:
-    return language.reader(language._language_model(model))
+    return models.reader(models._language_model(model))
 
 
 def law(logits: np.ndarray, how: How) -> np.ndarray:

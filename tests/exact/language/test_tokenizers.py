@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certus.language import BPETokenizer, ByteTokenizer
-from certus.language.pieces import PieceCounts, in_pieces
-from certus.language.splitting_kernels import RULES
+from certus.language.tokens.pieces import PieceCounts, in_pieces
+from certus.language.tokens.splitting_kernels import RULES
 from certus.neural_network.modules import Transformer
 from helpers import tokenising
 
@@ -118,7 +118,7 @@ def test_files_lists_and_generators_learn_the_same(tmp_path: Path) -> None:
 def test_a_file_is_cut_where_pieces_end(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("certus.language.pieces.CHUNK", 13)
+    monkeypatch.setattr("certus.language.tokens.pieces.CHUNK", 13)
     text = TEXT + "".join(tokenising.tricky_texts(200, 4))
     path = tmp_path / "book.txt"
     path.write_bytes(text.encode())
@@ -131,7 +131,7 @@ def test_counts_have_64_bits() -> None:
     """One text counted 2³³ times beats another that is there more often modulo 2³²."""
     counted = PieceCounts().add(["ab", "cd"])
     counted.counts[:2] = [2**33, 7]
-    from certus.language import bpe_learning_kernels
+    from certus.language.tokens import bpe_learning_kernels
 
     merges = np.empty((2, 3), np.int32)
     done = bpe_learning_kernels.learn_merges(*counted.arrays(), 1, 2, merges)

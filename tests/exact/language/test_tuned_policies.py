@@ -19,10 +19,8 @@ from certus.language import (  # noqa: E402
     LanguageModel,
     RewardModel,
     TrainingProgress,
-    policy_base,
-    policy_losses,
-    rollouts,
 )
+from certus.language.tuning import policy_base, policy_losses, rollouts  # noqa: E402
 from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
@@ -346,7 +344,7 @@ def test_proposals_are_the_draws_that_the_verifier_makes(ppo):
     rng = np.random.default_rng(0)
     u, v = rng.random((2, 60, 5))
     read = certus.verify.PlainNetwork(ppo.base.config_, ppo.base.weights_)
-    from certus.verify.policy_draws import Duel, draw
+    from certus.verify.language.policy_draws import Duel, draw
 
     duel = Duel(read, read, 256, 0.3, 5)
     model = clone(ppo).set_params(floor=0.3)
@@ -358,7 +356,7 @@ def test_proposals_are_the_draws_that_the_verifier_makes(ppo):
 
 def test_floors_of_both_sides_agree():
     lp = torch.log_softmax(torch.randn(3, 9).double(), dim=1)
-    from certus.verify.policy_draws import floored
+    from certus.verify.language.policy_draws import floored
 
     ours = policy_losses.floored(lp, 0.05).numpy()
     np.testing.assert_allclose(ours, floored(lp.numpy(), 0.05), rtol=1e-12)

@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from certus.language import LanguageModel, MixtureOfModels, NGramModel  # noqa: E402
-from certus.language.attention_maps import _png  # noqa: E402
-from certus.language.colouring import coloured, readable  # noqa: E402
+from certus.language.views.attention_maps import _png  # noqa: E402
+from certus.language.views.colouring import coloured, readable  # noqa: E402
 from certus.report import text_report  # noqa: E402
 
 TEXT = "the cat sat on the mat and the dog sat on the cat. " * 60

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from certus.language import BPETokenizer
-from certus.language.splitting_kernels import RULES
-from certus.language.vocabularies import REGEX, byte_characters
+from certus.language.tokens.splitting_kernels import RULES
+from certus.language.tokens.vocabularies import REGEX, byte_characters
 from helpers import tokenising
 
 TEXT = "low lower lowest, slow slower; new newer newest. It's 1999!\n" * 4

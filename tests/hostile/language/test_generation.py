@@ -15,8 +15,8 @@ from tests.helpers.language import WritingModel
 
 from certus.language import ByteTokenizer
 from certus.language.base import END
-from certus.language.decoding import CompiledDecoder
-from certus.language.packing import pack
+from certus.language.decoding.packing import pack
+from certus.language.decoding.samplers import CompiledDecoder
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from certus.language import (  # noqa: E402
     RewardModel,
     preference_accuracy,
 )
-from certus.language.adapters import merged  # noqa: E402
+from certus.language.tuning.adapters import merged  # noqa: E402
 
 PROMPTS = [f"{i}+{i}=" for i in range(24)]
 CHOSEN = ["aa", "abab", "caa", "aab"] * 6

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from certus.language import BPETokenizer
-from certus.language.splitting_kernels import RULES
+from certus.language.tokens.splitting_kernels import RULES
 from helpers.tokenising import TRICKY, tricky_texts
 
 TEXT = (

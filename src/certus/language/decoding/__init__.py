@@ -1,0 +1,1 @@
+"""What a model writes: samplers, beams, drafts, the compiled pass, compressed files."""

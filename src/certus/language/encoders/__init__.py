@@ -1,0 +1,1 @@
+"""Encoders: texts and words as vectors."""

@@ -1,0 +1,1 @@
+"""Tokenisers: bytes cut into pieces, merges learnt and applied, other vocabularies."""

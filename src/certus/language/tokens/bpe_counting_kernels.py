@@ -1,0 +1,68 @@
+"""Compiled loops of byte-level BPE: count the distinct pieces of a corpus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from certus._core.cache import kernel
+from certus.language.tokens.bpe_table_kernels import hash_of, same_bytes
+
+
+@kernel
+def count_pieces(
+    data: Any,
+    begin: int,
+    ends: Any,
+    table: Any,
+    hashes: Any,
+    offsets: Any,
+    store: Any,
+    counts: Any,
+    found: Any,
+) -> int:
+    """Count the pieces that end at ``ends``; how many, fewer if the arrays are full.
+
+    ``found`` holds the number of distinct pieces; piece p is
+    ``store[offsets[p]:offsets[p + 1]]``.
+    """
+    mask, p, i = len(table) - 1, found[0], begin
+    for e in range(len(ends)):
+        j = ends[e]
+        h = hash_of(data, i, j)
+        at = np.int64(h & np.uint64(mask))
+        while True:
+            known = table[at] - 1
+            if known < 0:
+                full = 2 * p > mask or p == len(counts)
+                if full or offsets[p] + j - i > len(store):
+                    found[0] = p
+                    return e
+                table[at] = p + 1
+                hashes[p] = h
+                store[offsets[p] : offsets[p] + j - i] = data[i:j]
+                offsets[p + 1] = offsets[p] + j - i
+                counts[p] = 1
+                p += 1
+                break
+            if hashes[known] == h and same_bytes(
+                data, i, j, store, offsets[known], offsets[known + 1]
+            ):
+                counts[known] += 1
+                break
+            at = (at + 1) & mask
+        i = j
+    found[0] = p
+    return len(ends)
+
+
+@kernel
+def fill_table(hashes: Any, n: int, table: Any) -> None:
+    """Put n pieces into an empty, larger table."""
+    mask = len(table) - 1
+    for p in range(n):
+        at = np.int64(hashes[p] & np.uint64(mask))
+        while table[at] != 0:
+            at = (at + 1) & mask
+        table[at] = p + 1

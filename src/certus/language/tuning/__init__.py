@@ -1,0 +1,1 @@
+"""Models tuned on demonstrations, preferences and rewards, and the best policy."""

@@ -1,0 +1,1 @@
+"""What people look at: surprise, attention, the use of context."""
