@@ -6,18 +6,25 @@ stale kernel or swapped data can make a certificate fail, never lie.
 """
 
 from certus.verify.adversarial import distance_claim
-from certus.verify.attention import PlainNetwork
-from certus.verify.chains import decoding_claim, difference_claims, excess_claim
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
-from certus.verify.copies import contamination, copy_claim
+from certus.verify.decisions import Costs, cost_claims, recall_claims
 from certus.verify.graph_networks import node_accuracy_claim
 from certus.verify.judging import check, judge
-from certus.verify.policies import answer_logs
-from certus.verify.policies import claims_of_draws as policy_claims_of_draws
-from certus.verify.policies import listed_claims as policy_claims
+from certus.verify.language.attention import PlainNetwork
+from certus.verify.language.chains import (
+    decoding_claim,
+    difference_claims,
+    excess_claim,
+)
+from certus.verify.language.copies import contamination, copy_claim
+from certus.verify.language.policies import answer_logs
+from certus.verify.language.policies import claims_of_draws as policy_claims_of_draws
+from certus.verify.language.policies import listed_claims as policy_claims
+from certus.verify.language.rewards import preference_claims
+from certus.verify.panel import Said, panel_claims
 from certus.verify.privacy import privacy_claims
-from certus.verify.rewards import preference_claims
+from certus.verify.probes import probe_claims
 from certus.verify.robustness import (
     Proof,
     accuracy_claim,
@@ -37,14 +44,17 @@ from certus.verify.statistical import risk_claims
 
 #: The public interface: other packages use these names only, not the modules.
 __all__ = [
+    "Costs",
     "PlainNetwork",
     "Proof",
+    "Said",
     "accuracy_claim",
     "among",
     "answer_logs",
     "check",
     "contamination",
     "copy_claim",
+    "cost_claims",
     "decoding_claim",
     "difference_claims",
     "distance_claim",
@@ -53,11 +63,14 @@ __all__ = [
     "lipschitz_constant",
     "no_sealed_rows",
     "node_accuracy_claim",
+    "panel_claims",
     "policy_claims",
     "policy_claims_of_draws",
     "preference_claims",
     "privacy_claims",
+    "probe_claims",
     "prove_robust",
+    "recall_claims",
     "refuted",
     "risk_claims",
     "sample_claims",

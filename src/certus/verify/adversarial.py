@@ -6,6 +6,7 @@
   slopes of S. Scores are clipped to an interval that is fixed before, so that both
   means have intervals; a clipped S is a function like any other.
 - ``spread``: total variance of made rows by that of real rows.
+- ``modes``, ``fresh_critic``: see ``made_rows``.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus import fingerprints
 from certus.certificate import Claim, Strength
 from certus.typing import Array
-from certus.verify import data
 from certus.verify import deciding as bd
 from certus.verify.balls import ErrorBall
 from certus.verify.covariance import eigen
 from certus.verify.deciding import Number, U
-from certus.verify.scoring import spread
+from certus.verify.language.scoring import spread
+from certus.verify.made_rows import fresh_claim, mode_claim
+from certus.verify.perceptrons import read_layers, rows_given
 from certus.verify.stating import Checked, Given, require
 from certus.verify.statistical import ROWS, bernstein, outwards
 
@@ -69,19 +70,10 @@ class PlainPlayers:
         if not self.lipschitz:
             keys = [*(f"layers.{i}.linear" for i in range(m)), "output"]
         made = [*(f"layers.{i}.linear" for i in range(n)), "output"]
-        self.generator = [self._layer(f"generator.{key}") for key in made]
-        self.critic = [self._layer(f"critic.{key}") for key in keys]
+        self.generator = read_layers(self.weights, [f"generator.{k}" for k in made])
+        self.critic = read_layers(self.weights, [f"critic.{k}" for k in keys])
         require(self.generator[-1][0].shape[0] == self.d, "its generator does not fit")
         require(self.critic[-1][0].shape[0] == 1, "its critic does not fit")
-
-    def _layer(self, key: str) -> tuple[Array, Array]:
-        W, b = (
-            np.asarray(self.weights.get(f"{key}.{part}"), dtype=np.float64)
-            for part in ("weight", "bias")
-        )
-        require(W.ndim == 2 and b.shape == W.shape[:1], f"{key} has other shapes")
-        require(bool(np.isfinite(W).all() and np.isfinite(b).all()), f"{key} is NaN")
-        return W, b
 
     def _told(self, x: ErrorBall, codes: Array | None) -> ErrorBall:
         if not self.classes:
@@ -139,48 +131,34 @@ def _sorted(h: ErrorBall) -> ErrorBall:
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """The claims of two players on the rows given."""
-    bd.refuse_weights(model, given.sample_weight)
-    X = np.asarray(given.X, dtype=np.float64)
-    X = data.dense(X.reshape(len(X), -1) if X.ndim > 2 else X)
-    marks = data.fingerprint(X, np.zeros(len(X)), np.ones(len(X)))
-    plain, at = PlainPlayers(stated), np.asarray(model.varies_, dtype=bool)
-    loc, scale = (data.fitted(model, n, (X.shape[1],)) for n in ("loc_", "scale_"))
-    require(at.shape == loc.shape and int(at.sum()) == plain.d, "varies_ does not fit")
-    Z = (X[:, at] - loc[at]) / scale[at]
-    codes = _codes(model, given.y, len(X)) if plain.classes else None
-    fit = getattr(getattr(model, "certificate_", None), "fingerprint", None)
-    old = fit is None or fingerprints.same_rows(fit, marks, False)
-    held = np.asarray(model.held_out_, dtype=np.int64) if old else np.zeros(0, int)
-    require(not len(held) or held.max() < len(X), "held_out_ names rows beyond X")
+    plain = PlainPlayers(stated)
+    rows = rows_given(model, given, plain.classes)
+    Z = rows.Z
+    require(Z.shape[1] == plain.d, "varies_ does not fit")
     with np.errstate(all="ignore"):
-        some = spread(len(X), SOME[given.level])
-        part = None if codes is None else codes[some]
-        claims = [_agreement(model, plain, X[some], Z[some], part)]
-        chosen = held if len(held) else np.arange(len(X))
-        part = None if codes is None else codes[chosen]
-        made = _made(plain, part, MADE[given.level])
-        real = plain.score(ErrorBall(Z[chosen]), part).x
-        claims.append(_divergence(plain, stated.loss, real, made, old))
+        some = np.array(spread(len(Z), SOME[given.level]))
+        part = rows.codes_at(some)
+        claims = [_agreement(model, plain, rows.X[some], Z[some], part)]
+        codes = rows.codes_at(rows.judged)
+        made = _made(plain, codes, MADE[given.level])
+        real = plain.score(ErrorBall(Z[rows.judged]), codes).x
+        claims.append(_divergence(plain, stated.loss, real, made[:2], rows.old))
         claims.append(_spread_claim(Z, made[0]))
+        claims.append(mode_claim(Z, made[0]))
+        fresh = fresh_claim(rows, made[0], made[2], plain.classes)
+        claims += [] if fresh is None else [fresh]
     claims.sort(key=lambda claim: claim.name != "divergence")
-    return claims, bd.verdict(claims), marks
+    return claims, bd.verdict(claims), rows.marks
 
 
-def _codes(model: Any, y: Any, n: int) -> Array:
-    classes = np.asarray(model.classes_)
-    y = np.zeros(0) if y is None else np.asarray(y)
-    require(y.shape == (n,), "the rows have no classes; pass y")
-    places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    require(bool((classes[places] == y).all()), "y holds a class it was not fitted to")
-    return np.asarray(places)
-
-
-def _made(plain: PlainPlayers, codes: Array | None, n: int) -> tuple[Array, Array]:
-    """Rows of the verifier's own noise, classes as those given, and their scores."""
+def _made(
+    plain: PlainPlayers, codes: Array | None, n: int
+) -> tuple[Array, Array, Array | None]:
+    """Rows of the verifier's own noise, their scores, and classes as those given."""
     rng = np.random.default_rng(0)
     drawn = None if codes is None else codes[rng.integers(len(codes), size=n)]
     rows = plain.generate(rng.standard_normal((n, plain.k)), drawn).x
-    return rows, plain.score(ErrorBall(rows), drawn).x
+    return rows, plain.score(ErrorBall(rows), drawn).x, drawn
 
 
 def _agreement(

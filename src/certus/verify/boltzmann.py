@@ -133,7 +133,8 @@ def _independent(X: Matrix) -> float:
     """Mean −log p of the rows if all columns were independent, with their own means."""
     p = np.asarray(X.sum(axis=0), dtype=np.float64).ravel() / X.shape[0]
     inner = p[(p > 0) & (p < 1)]
-    return float(-(inner * np.log(inner) + (1 - inner) * np.log1p(-inner)).sum())
+    whole = (inner * np.log(inner) + (1 - inner) * np.log1p(-inner)).sum()
+    return abs(float(whole))
 
 
 # -- the sum over all states ----------------------------------------------------------

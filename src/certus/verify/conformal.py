@@ -55,7 +55,12 @@ def score_of(model: Fit) -> str:
 
 
 def own_scores(model: Fit, X: MatrixLike, y: ArrayLike) -> Array:
-    """The score of each row with its own y, ascending; inf where it is NaN."""
+    """The scores of rows with their own y, ascending; inf where they are NaN."""
+    return np.sort(row_scores(model, X, y))
+
+
+def row_scores(model: Fit, X: MatrixLike, y: ArrayLike) -> Array:
+    """The score of each row with its own y, in order; inf where it is NaN."""
     kind = score_of(model)
     with np.errstate(invalid="ignore"):  # inf − inf
         if kind == "density":
@@ -66,7 +71,7 @@ def own_scores(model: Fit, X: MatrixLike, y: ArrayLike) -> Array:
         else:
             classes = np.asarray(model.classes_)
             found = _by_label(model, X, kind, reading.codes(y, classes), classes)
-    return np.sort(np.where(np.isnan(found), np.inf, found))
+    return np.where(np.isnan(found), np.inf, found)
 
 
 def _by_label(model: Fit, X: object, kind: str, own: Array, classes: Array) -> Array:

@@ -63,6 +63,7 @@ class Cut(NamedTuple):
     conductance: float
     share: float  # of both that may be rounding
     groups: int  # sets of positive volume
+    sets: int  # all of them
 
 
 def check(model: Fit, stated: Statement, given: Given) -> Checked:
@@ -86,6 +87,9 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     d = np.asarray(W.sum(axis=1)).ravel()
     inside = np.flatnonzero(d > 0)
     found = _cut(W, d, labels)
+    if found.sets != min(stated.n_clusters, n):
+        claims = [bd.wrong_count("clusters", found.sets, stated.n_clusters), *kept]
+        return claims, bd.verdict(claims), marks
     witness = given.witness if isinstance(given.witness, CutWitness) else CutWitness()
     k = found.groups
     with np.errstate(all="ignore"):
@@ -153,7 +157,7 @@ def _cut(W: Any, d: Array, labels: Array) -> Cut:
     small = np.minimum(volume, whole - volume)
     open_ = small > 0
     phi = float((cut[open_] / small[open_]).max(initial=0.0))
-    return Cut(value, phi, gamma(2 * A.nnz + k + 8), int(real.sum()))
+    return Cut(value, phi, gamma(2 * A.nnz + k + 8), int(real.sum()), k)
 
 
 def _normalised(W: Any, d: Array, inside: Array) -> Any:

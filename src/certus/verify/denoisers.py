@@ -18,6 +18,7 @@ import numpy as np
 from certus.typing import Array
 from certus.verify.balls import ErrorBall
 from certus.verify.deciding import U
+from certus.verify.perceptrons import read_layers
 from certus.verify.stating import require
 
 #: The range of σ of a flow.
@@ -31,34 +32,23 @@ class Statement(NamedTuple):
     weights: Mapping[str, Array]
 
 
-class PlainDenoiser:
-    """The perceptron as arrays."""
+class NoisyNetwork:
+    """What denoisers share: the factors of a noising, and what a network reads."""
+
+    d: int
 
     def __init__(self, stated: Statement) -> None:
-        config = stated.config
-        self.d, self.classes = int(config["n_inputs"]), int(config["n_classes"])
-        self.noising, hidden = config["noising"], tuple(config["hidden"])
-        keys = [*(f"layers.{i}" for i in range(len(hidden))), "output"]
-        self.layers = [self._layer(stated.weights, key) for key in keys]
-        seen = 16 + self.classes
-        widths = (self.d, *hidden)
-        for (W, _), a, b in zip(self.layers, widths, (*hidden, self.d)):
-            extra = seen if W is not self.layers[-1][0] else 0
-            require(W.shape == (b, a + extra), "its layers do not fit")
+        self.noising = stated.config["noising"]
+        self.classes = int(stated.config["n_classes"])
 
-    @staticmethod
-    def _layer(weights: Mapping[str, Array], key: str) -> tuple[Array, Array]:
-        W, b = (
-            np.asarray(weights.get(f"{key}.{part}"), dtype=np.float64)
-            for part in ("weight", "bias")
-        )
-        require(W.ndim == 2 and b.shape == W.shape[:1], f"{key} has other shapes")
-        require(bool(np.isfinite(W).all() and np.isfinite(b).all()), f"{key} is NaN")
-        return W, b
+    @property
+    def cost(self) -> float:
+        """Multiplications for a row, about."""
+        raise NotImplementedError
 
-    def factors(self, sigma: float) -> tuple[ErrorBall, ErrorBall, ErrorBall]:
-        """c_skip, c_out and c_in of a noising."""
-        s, one = ErrorBall(sigma), ErrorBall(1.0)
+    def factors(self, sigma: Any) -> tuple[ErrorBall, ErrorBall, ErrorBall]:
+        """c_skip, c_out and c_in of a noising; columns for a level of each row."""
+        s, one = ErrorBall(_column(sigma)), ErrorBall(1.0)
         v = one + s * s
         root = ErrorBall(np.sqrt(v.x), v.r / np.sqrt(v.x) + 4 * U * np.sqrt(v.x))
         if self.noising == "edm":
@@ -68,21 +58,55 @@ class PlainDenoiser:
         require(self.noising == "flow_matching", "its noising is not known")
         return one / (one + s), -s / (one + s), one / (one + s)
 
-    def told(self, sigma: float, codes: Array | None, n: int) -> ErrorBall:
+    def told(self, sigma: Any, codes: Array | None, n: int) -> ErrorBall:
         """Cosines and sines of (log σ)/4, and the class of each row."""
         f = 2 * math.pi * 2.0 ** (np.arange(8) / 2 - 2)
-        angle = ErrorBall(sigma).log() * 0.25 * ErrorBall(f, 8 * U * f)
+        angle = ErrorBall(_column(sigma)).log() * 0.25 * ErrorBall(f, 8 * U * f)
         # Both have slopes up to 1.
-        waves = np.concatenate([np.cos(angle.x), np.sin(angle.x)])
-        off = np.concatenate([angle.r, angle.r]) + 8 * U
+        waves = np.concatenate([np.cos(angle.x), np.sin(angle.x)], axis=-1)
+        off = np.concatenate([angle.r, angle.r], axis=-1) + 8 * U
         one = np.zeros((n, self.classes))
         if codes is not None:
             one[np.arange(n), codes] = 1.0
-        x = np.hstack([np.tile(waves, (n, 1)), one])
-        return ErrorBall(x, np.hstack([np.tile(off, (n, 1)), np.zeros_like(one)]))
+        waves, off = (np.broadcast_to(a, (n, 16)) for a in (waves, off))
+        r = np.hstack([off, np.zeros_like(one)])
+        return ErrorBall(np.hstack([waves, one]), r)
 
-    def denoise(self, x: Array, sigma: float, codes: Array | None) -> ErrorBall:
-        """D of rows at one noise level, with bounds on rounding errors."""
+    def denoise(self, x: Array, sigma: Any, codes: Array | None) -> ErrorBall:
+        """D of rows at one noise level, or one of each, with bounds on rounding."""
+        raise NotImplementedError
+
+    def values(self, x: Array, sigma: Any, codes: Array | None) -> Array:
+        """D of rows at one noise level, or one of each, in float64."""
+        raise NotImplementedError
+
+
+def _column(sigma: Any) -> Any:
+    return sigma[:, None] if np.ndim(sigma) else sigma
+
+
+class PlainDenoiser(NoisyNetwork):
+    """The perceptron as arrays."""
+
+    def __init__(self, stated: Statement) -> None:
+        super().__init__(stated)
+        config = stated.config
+        self.d, hidden = int(config["n_inputs"]), tuple(config["hidden"])
+        keys = [*(f"layers.{i}" for i in range(len(hidden))), "output"]
+        self.layers = read_layers(stated.weights, keys)
+        seen = 16 + self.classes
+        widths = (self.d, *hidden)
+        for (W, _), a, b in zip(self.layers, widths, (*hidden, self.d)):
+            extra = seen if W is not self.layers[-1][0] else 0
+            require(W.shape == (b, a + extra), "its layers do not fit")
+
+    @property
+    def cost(self) -> float:
+        """Multiplications for a row."""
+        return float(sum(W.size for W, _ in self.layers))
+
+    def denoise(self, x: Array, sigma: Any, codes: Array | None) -> ErrorBall:
+        """D of rows at one noise level, or one of each, with bounds on rounding."""
         skip, out, inner = self.factors(sigma)
         told, h = self.told(sigma, codes, len(x)), ErrorBall(x) * inner
         for i, (W, b) in enumerate(self.layers[:-1]):
@@ -91,6 +115,17 @@ class PlainDenoiser:
             new = a * ((a * 0.5).tanh() * 0.5 + 0.5)
             h = h + new if i and new.x.shape == h.x.shape else new
         return ErrorBall(x) * skip + h.times(*self.layers[-1]) * out
+
+    def values(self, x: Array, sigma: Any, codes: Array | None) -> Array:
+        """D of rows at one noise level, or one of each, in float64."""
+        skip, out, inner = (f.x for f in self.factors(sigma))
+        told, h = self.told(sigma, codes, len(x)).x, x * inner
+        for i, (W, b) in enumerate(self.layers[:-1]):
+            a = np.hstack([h, told]) @ W.T + b
+            new = a * (0.5 + 0.5 * np.tanh(0.5 * a))
+            h = h + new if i and new.shape == h.shape else new
+        W, b = self.layers[-1]
+        return np.asarray(skip * x + out * (h @ W.T + b))
 
     def trace(self, x: Array, sigma: float, codes: Array | None) -> tuple[Array, Array]:
         """D of rows in float64, and the trace of its derivatives."""
@@ -134,9 +169,17 @@ def flow_log_density(
     return np.asarray(base + total - 0.5 * plain.d * math.log1p(LEAST**2))
 
 
-def memoriser(known: Array, x: Array, sigma: float) -> Array:
-    """The mean of rows that were x₀, given x: weights exp(−‖x − xᵢ‖²/2σ²)."""
+def memoriser(known: Array, x: Array, sigma: float, reach: float = math.inf) -> Array:
+    """The mean of rows that were x₀, given x: weights exp(−‖x − xᵢ‖²/2σ²).
+
+    Where noise is cut at a length, no row beyond this ``reach`` can have been x₀.
+    """
     close = x @ known.T - 0.5 * np.square(known).sum(axis=1)
+    if reach < math.inf:
+        apart = np.square(x).sum(axis=1, keepdims=True) - 2 * close
+        inside = apart <= reach**2 * (1 + 1e-9)
+        some = inside.any(axis=1, keepdims=True)
+        close = np.where(inside | ~some, close, -math.inf)
     close = (close - close.max(axis=1, keepdims=True)) / sigma**2
     w = np.exp(close)
     return np.asarray((w / w.sum(axis=1, keepdims=True)) @ known)

@@ -6,12 +6,17 @@ on these rows. On other rows it is worse by a gap, and a model that copies has t
 too.
 
 - ``denoiser_agrees``: ``denoise`` as the weights give it.
-- ``denoising``: errors of model, memoriser and best linear denoiser at some noise
-  levels, on rows held out and on training rows. The share of the memoriser's gap that
-  the model has is 1 for a copier and 0 for a model that knows nothing of single rows.
-  On new rows: the error minus that of x/(1 + σ²), the best factor for each column.
-- ``flow_likelihood``: log p by the verifier's own probability flow, its divergence from
-  derivatives of its own, with two step sizes.
+- ``denoising``: the share of the memoriser's gap that the model has, 1 for a copier and
+  0 for a model that knows nothing of single rows. On new rows: the error minus that of
+  x/(1 + σ²), the best factor for each column.
+- ``denoising_errors``: errors of model, memoriser and best linear denoiser on rows held
+  out, with intervals of paired differences at each noise level.
+- ``memoriser_floor``: the same on training rows, where none is below the memoriser.
+- ``bits_per_dimension``, ``flow_likelihood``: see ``noise_bits`` and ``denoisers``.
+
+Rows and noise are drawn by the verifier. Noise is cut at a length R that one draw in
+10⁴ exceeds, and denoisers are moved into the ball of radius R around x, where x₀ is:
+that makes no error larger, and all errors bounded.
 """
 
 from __future__ import annotations
@@ -20,30 +25,33 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import chi2
 
-from certus import fingerprints
 from certus.certificate import Claim, Strength
 from certus.typing import Array
-from certus.verify import data
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, U
 from certus.verify.denoisers import (
+    NoisyNetwork,
     PlainDenoiser,
     Statement,
     best_linear,
     flow_log_density,
     memoriser,
 )
-from certus.verify.scoring import spread
+from certus.verify.language.scoring import spread
+from certus.verify.noise_bits import noise_bits
+from certus.verify.perceptrons import MeanInterval, RowsGiven, rows_given
 from certus.verify.stating import Checked, Given, require
-from certus.verify.statistical import ROWS, bernstein, outwards
+from certus.verify.statistical import ROWS, outwards
+from certus.verify.unet import PlainUNet
 
-#: Rows that are computed again, and draws of noise for each, by level.
-SOME, DRAWS = {"quick": 200, "full": 1_000}, {"quick": 4, "full": 16}
-#: Noise levels at which denoisers are compared.
-LEVELS = (0.05, 0.2, 0.5, 1.0, 2.0)
-#: Multiplications that the memoriser may take at each level.
-WORK = 1e9
+#: Rows that are computed again, by level; of a U-Net only a few.
+SOME, FEW = {"quick": 200, "full": 1_000}, {"quick": 4, "full": 16}
+#: Multiplications at each noise level, and least and most draws of row and noise.
+WORK, DRAWS = {"quick": 2e8, "full": 2e9}, (48, 20_000)
+#: Noise levels at which denoisers are compared, and how often noise is cut.
+LEVELS, CUT = (0.05, 0.2, 0.5, 1.0, 2.0), 1e-4
 #: How far the denoiser may be off, as a share of 1 + its size.
 NEAR = 1e-6
 #: The share of the memoriser's gap above which a model copies.
@@ -52,8 +60,8 @@ COPIES = 0.5
 NO_GAP = 0.05
 #: Largest error of a new row that is counted, in the same units.
 CLIP, DELTA = 10.0, 0.05
-#: The flow: most columns, rows, and steps.
-NARROW, FLOWN, STEPS = 16, 20, 32
+#: The flow: most columns by level, rows, and steps.
+NARROW, FLOWN, STEPS = {"quick": 16, "full": 128}, 20, 32
 FIX = "restore the model file, or fit again"
 
 
@@ -64,134 +72,113 @@ READERS = {
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """The claims of a diffusion model on the rows given."""
-    bd.refuse_weights(model, given.sample_weight)
-    X = np.asarray(given.X, dtype=np.float64)
-    X = data.dense(X.reshape(len(X), -1) if X.ndim > 2 else X)
-    marks = data.fingerprint(X, np.zeros(len(X)), np.ones(len(X)))
-    plain = PlainDenoiser(stated) if "n_inputs" in stated.config else None
-    at = np.asarray(model.varies_, dtype=bool)
-    loc, scale = (data.fitted(model, n, (X.shape[1],)) for n in ("loc_", "scale_"))
-    require(at.shape == loc.shape, "varies_ has not one entry for each column")
-    require(plain is None or int(at.sum()) == plain.d, "its network does not fit")
-    codes = None
-    if stated.config["n_classes"]:
-        codes = _codes(model, given.y, len(X))
-    rows = _Noisy(model, plain, (loc, scale, at), given.level)
-    Z = (X[:, at] - loc[at]) / scale[at]
-    fit = getattr(getattr(model, "certificate_", None), "fingerprint", None)
-    old = fit is None or fingerprints.same_rows(fit, marks, False)
-    held = np.asarray(model.held_out_, dtype=np.int64) if old else np.zeros(0, int)
-    require(not len(held) or held.max() < len(X), "held_out_ names rows beyond X")
+    plain: NoisyNetwork
+    plain = (PlainUNet if "image_shape" in stated.config else PlainDenoiser)(stated)
+    rows = rows_given(model, given, plain.classes)
+    require(rows.Z.shape[1] == plain.d, "its network does not fit")
+    level = given.level
     with np.errstate(all="ignore"):
-        if not old:
-            claims = [_new_rows(rows, Z, codes)]
+        if rows.old:
+            claims = _compared(plain, rows, level)
         else:
-            claims = [_compared(rows, Z, codes, held)]
-        some = spread(len(X), SOME[given.level])
-        claims.append(_agreement(rows, Z[some], None if codes is None else codes[some]))
-        if plain is not None and plain.d <= NARROW:
-            chosen = (held if len(held) else np.arange(len(X)))[:FLOWN]
-            claims.append(_likelihood(model, plain, X[chosen], Z[chosen]))
-    return claims, bd.verdict(claims), marks
+            claims = [_new_rows(plain, rows, level)]
+        claims.append(_agreement(model, plain, rows, level))
+        bits = noise_bits(plain, model, rows, level)
+        claims += [] if bits is None else [bits]
+        if isinstance(plain, PlainDenoiser) and plain.d <= NARROW[level]:
+            n = FLOWN if plain.d <= NARROW["quick"] else 4
+            chosen = rows.judged[:n]
+            claims.append(_likelihood(model, plain, rows.X[chosen], rows.Z[chosen]))
+    return claims, bd.verdict(claims), rows.marks
 
 
-def _codes(model: Any, y: Any, n: int) -> Array:
-    classes = np.asarray(model.classes_)
-    y = np.zeros(0) if y is None else np.asarray(y)
-    require(y.shape == (n,), "the rows have no classes; pass y")
-    places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    require(bool((classes[places] == y).all()), "y holds a class it was not fitted to")
-    return np.asarray(places)
-
-
-class _Noisy:
-    """The model's denoiser on standardised rows: the verifier's own, or its method."""
-
-    def __init__(
-        self, model: Any, plain: PlainDenoiser | None, by: Any, level: str
-    ) -> None:
-        self.model, self.plain, self.level = model, plain, level
-        self.loc, self.scale, self.at = by
-
-    def said(self, x: Array, sigma: float, codes: Array | None) -> tuple[Array, Array]:
-        """Standardised rows as the model reads them, and what it says."""
-        X = np.tile(self.loc, (len(x), 1))
-        X[:, self.at] = self.loc[self.at] + x * self.scale[self.at]
-        read = (X[:, self.at] - self.loc[self.at]) / self.scale[self.at]
-        labels = () if codes is None else (np.asarray(self.model.classes_)[codes],)
-        found = self.model.denoise(X.reshape(-1, *self.model.shape_), sigma, *labels)
-        found = np.asarray(found, dtype=np.float64).reshape(len(X), -1)
-        require(found.shape == X.shape, "it does not give a row for each row")
-        return read, (found[:, self.at] - self.loc[self.at]) / self.scale[self.at]
-
-    def denoise(self, x: Array, sigma: float, codes: Array | None) -> Array:
-        """D of rows, in float64."""
-        if self.plain is None:
-            return self.said(x, sigma, codes)[1]
-        return self.plain.denoise(x, sigma, codes).x
-
-
-def _agreement(rows: _Noisy, Z: Array, codes: Array | None) -> Claim:
+def _agreement(model: Any, plain: NoisyNetwork, rows: RowsGiven, level: str) -> Claim:
     """Whether ``denoise`` is that of the weights."""
-    if rows.plain is None:
-        return bd.refused(
-            "denoiser_agrees",
-            "a U-Net is not computed again; what is said rests on the model's denoise",
-            'network="mlp"',
-        )
+    deep = isinstance(plain, PlainUNet)
+    some = np.array(spread(len(rows.Z), (FEW if deep else SOME)[level]))
+    Z, codes = rows.Z[some], rows.codes_at(some)
     rng, worst, lost = np.random.default_rng(2), 0.0, 0.0
     whom = [None] if codes is None else [None, codes]  # classes not told, and told
     for part, sigma in zip(np.array_split(np.arange(len(Z)), 4), (0.01, 0.3, 2.0, 40)):
         x = Z[part] + sigma * rng.standard_normal(Z[part].shape)
         for told in whom if len(x) else []:
             who = None if told is None else told[part]
-            read, said = rows.said(x, sigma, who)
-            own = rows.plain.denoise(read, sigma, who)
+            read, said = _said(model, x, sigma, who)
+            own = plain.denoise(read, sigma, who)
             size = 1.0 + np.abs(own.x)
             far = np.abs(said - own.x) / size
             worst = max(worst, float(far.max()) if np.isfinite(far).all() else math.inf)
             lost = max(lost, float((own.r / size).max()))
+    told_of = f"denoise gives what the weights give on {len(Z):,} rows with noise, "
+    told_of += f"within {worst:.1e} of its size"
+    about = "largest difference of denoise from the network, as a share of 1 + its size"
+    if deep and worst <= NEAR < lost:
+        why = "; worst cases of rounding multiply from layer to layer to "
+        told_of += f"{why}{lost:.0e}, so it is not more than measured"
+        return bd.measured("denoiser_agrees", worst, told_of, objective=about)
     return bd.proved(
         *("denoiser_agrees", Number(worst, lost + 16 * U), NEAR),
-        f"denoise gives what the weights give on {len(Z):,} rows with noise, within "
-        f"{worst:.1e} of its size",
+        told_of,
         missed=f"denoise is {worst:.2g} of its size away from the weights'",
-        objective="largest difference of denoise from the network, as a share of 1 + "
-        "its size; columns standardised",
+        objective=f"{about}; columns standardised",
         theorem="the network was computed again, with a bound on rounding errors",
         fix=FIX,
     )
+
+
+def _said(
+    model: Any, x: Array, sigma: float, codes: Array | None
+) -> tuple[Array, Array]:
+    """Standardised rows as the model reads them, and what it says."""
+    loc, scale = np.asarray(model.loc_), np.asarray(model.scale_)
+    at = np.asarray(model.varies_, dtype=bool)
+    X = np.tile(loc, (len(x), 1))
+    X[:, at] = loc[at] + x * scale[at]
+    read = (X[:, at] - loc[at]) / scale[at]
+    labels = () if codes is None else (np.asarray(model.classes_)[codes],)
+    found = model.denoise(X.reshape(-1, *model.shape_), sigma, *labels)
+    found = np.asarray(found, dtype=np.float64).reshape(len(X), -1)
+    require(found.shape == X.shape, "it does not give a row for each row")
+    return read, (found[:, at] - loc[at]) / scale[at]
 
 
 # -- model, memoriser and line ------------------------------------------------------
 
 
 class _Errors(NamedTuple):
-    """Errors of three denoisers on each row, in units of σ²/(1 + σ²)."""
+    """Errors of three denoisers at each draw, in units of σ²/(1 + σ²)."""
 
     model: Array
     memoriser: Array
     linear: Array
+    #: No error can be larger.
+    most: float
+    #: Means of the three for each row that was drawn: rows are what differs elsewhere.
+    by_row: Array
 
 
-def _compared(rows: _Noisy, Z: Array, codes: Array | None, held: Array) -> Claim:
+def _compared(plain: NoisyNetwork, rows: RowsGiven, level: str) -> list[Claim]:
     """Whether the model generalises or copies, from errors at some noise levels."""
-    rest = np.setdiff1d(np.arange(len(Z)), held)
-    if len(held) < 2 or len(rest) < 2:
-        return bd.refused(
-            "denoising",
-            "no rows were held out, so that copying cannot be told from generalising",
-            "early_stopping=True, or certify on new rows",
-        )
-    draws = DRAWS[rows.level]
-    most = int(min(SOME[rows.level], max(20, WORK / (Z.size * draws))))
+    every = np.arange(len(rows.Z))
+    train = rows.rest if len(rows.rest) else every
+    alone = len(rows.rest) < 2 or len(rows.judged) < 2
     found = []
     for k, sigma in enumerate(LEVELS):
         parts = [
-            _errors(rows, Z, codes, rest, some[spread(len(some), most)], sigma, k)
-            for some in (held, rest)
+            _errors(plain, rows, train, some, sigma, (k, level))
+            for some in ((train,) if alone else (rows.judged, train))
         ]
-        found.append(_Level(sigma, *parts))
+        found.append(_Level(sigma, parts[0], parts[-1]))
+    floor = _floor_claim(found)
+    if alone:
+        why = "no rows were held out, so that copying cannot be told from generalising"
+        fix = "early_stopping=True, or certify on new rows"
+        return [bd.refused("denoising", why, fix), floor]
+    return [_share_claim(found), _errors_claim(found), floor]
+
+
+def _share_claim(found: list[_Level]) -> Claim:
+    """Which share of the memoriser's gap the model has."""
     told = [one for one in found if one.gap > max(NO_GAP, 4 * one.gap_error)]
     shares = [one.share for one in told]
     at = int(np.argmax([s - 2 * e for s, e in shares])) if told else -1
@@ -206,18 +193,79 @@ def _compared(rows: _Noisy, Z: Array, codes: Array | None, held: Array) -> Claim
             words = f"generalises: {words}"
         elif better < -2:
             words = f"learned little: worse than the memoriser; {words}"
-    table = "; ".join(one.line() for one in found)
     return bd.measured(
-        *("denoising", shares[at][0] if told else None),
-        f"{words}. Errors on rows held out at σ (model, memoriser, best linear): "
-        f"{table}",
+        *("denoising", shares[at][0] if told else None, words),
         objective="largest share, over noise levels, of the memoriser's gap between "
         "held-out and training rows that the model has; errors ‖D − x₀‖²/d in units of "
-        "σ²/(1 + σ²), ± standard errors of the model's, paired difference to the "
-        "memoriser in brackets",
+        "σ²/(1 + σ²), ± standard errors",
         fix="more rows, a smaller network, or early_stopping=True"
         if words.startswith("copies")
         else "",
+    )
+
+
+def _errors_claim(found: list[_Level]) -> Claim:
+    """The three side by side on rows held out, with intervals of both differences."""
+    delta, lines, ends = DELTA / (2 * len(found)), [], []
+    below: dict[str, list[str]] = {"the memoriser": [], "the best linear denoiser": []}
+    for one in found:
+        e = one.held
+        apart = [
+            MeanInterval.of(e.model - other, -e.most, e.most, delta)
+            for other in (e.memoriser, e.linear)
+        ]
+        for name, diff in zip(below, apart, strict=True):
+            below[name] += [f"{one.sigma:g}"] if diff.high < 0 else []
+        ends.append(apart[0].high)
+        means = ", ".join(f"{float(v.mean()):.3g}" for v in e[:3])
+        spans = " and ".join(
+            f"{outwards(d.low, up=False):.2g} to {outwards(d.high, up=True):.2g}"
+            for d in apart
+        )
+        lines.append(f"{one.sigma:g}: {means}; minus both {spans}")
+    words = "; ".join(
+        f"below {name} at σ = {', '.join(at)}"
+        if at
+        else f"not shown to be below {name}"
+        for name, at in below.items()
+    )
+    return Claim(
+        *("denoising_errors", Strength.STATISTICAL, min(ends), None, True),
+        objective="mean of ‖D − x₀‖²/d over rows held out and noise, in units of "
+        "σ²/(1 + σ²); the value is the least upper end of model minus memoriser",
+        theorem="empirical Bernstein over the verifier's draws of rows and noise, at "
+        "all noise levels together",
+        assumptions=("the verifier's random numbers are independent",),
+        delta=DELTA,
+        detail=f"{words}. Errors at σ (model, memoriser, best linear): "
+        f"{' | '.join(lines)}",
+    )
+
+
+def _floor_claim(found: list[_Level]) -> Claim:
+    """On training rows no denoiser is below the memoriser."""
+    delta, ends, lines = DELTA / len(found), [], []
+    for one in found:
+        e = one.train
+        diff = MeanInterval.of(e.model - e.memoriser, -e.most, e.most, delta)
+        ends.append(diff.high)
+        lines.append(f"{one.sigma:g}: {diff.mean:.2g}")
+    sound = min(ends) >= 0
+    told = "on its training rows the model's error is above the least there can be, as "
+    told += f"it must; by, at σ: {', '.join(lines)}"
+    if not sound:
+        told = "the error on training rows is below that of the memoriser, which no "
+        told += f"denoiser can reach; by, at σ: {', '.join(lines)}"
+    return Claim(
+        *("memoriser_floor", Strength.STATISTICAL, min(ends), None, sound),
+        objective="mean of ‖D − x₀‖² − ‖M − x₀‖² over training rows and noise, by d, "
+        "in units of σ²/(1 + σ²); the least upper end over noise levels",
+        theorem="M(x) = E[x₀ | x] over the training rows has the least mean square "
+        "error of all functions of x; empirical Bernstein at all noise levels together",
+        assumptions=("the verifier's random numbers are independent",),
+        delta=DELTA,
+        detail=told,
+        fix="" if sound else "the denoiser sees more than x; fit again",
     )
 
 
@@ -226,33 +274,21 @@ class _Level:
 
     def __init__(self, sigma: float, held: _Errors, train: _Errors) -> None:
         self.sigma, self.held, self.train = sigma, held, train
-        self.gap, self.gap_error = _apart(held.memoriser, train.memoriser)
+        self.gap, self.gap_error = _apart(held.by_row[1], train.by_row[1])
 
     @property
     def share(self) -> tuple[float, float]:
         """The share of the memoriser's gap that the model has, and its error."""
-        gap, _ = _apart(self.held.model, self.train.model)
-        share = gap / self.gap
-        _, error = _apart(
-            self.held.model - share * self.held.memoriser,
-            self.train.model - share * self.train.memoriser,
-        )
+        held, train = self.held.by_row, self.train.by_row
+        share = _apart(held[0], train[0])[0] / self.gap
+        _, error = _apart(held[0] - share * held[1], train[0] - share * train[1])
         return share, error / self.gap
 
     @property
     def better(self) -> float:
         """By how many standard errors the model is below the memoriser."""
-        d = self.held.memoriser - self.held.model
+        d = self.held.by_row[1] - self.held.by_row[0]
         return float(d.mean() / max(_error(d), 1e-300))
-
-    def line(self) -> str:
-        """One level of the table."""
-        model, memo, line = (float(e.mean()) for e in self.held)
-        d = self.held.model - self.held.memoriser
-        return (
-            f"{self.sigma:g}: {model:.3g} ± {_error(self.held.model):.1g}, {memo:.3g}, "
-            f"{line:.3g} ({d.mean():+.2g} ± {_error(d):.1g})"
-        )
 
 
 def _error(v: Array) -> float:
@@ -265,35 +301,51 @@ def _apart(a: Array, b: Array) -> tuple[float, float]:
 
 
 def _errors(
-    rows: _Noisy,
-    Z: Array,
-    codes: Array | None,
-    rest: Array,
+    plain: NoisyNetwork,
+    rows: RowsGiven,
+    train: Array,
     some: Array,
     sigma: float,
-    seed: int,
+    seed: tuple[int, str],
 ) -> _Errors:
-    """Errors of the three on some rows, with the same noise for all three."""
-    rng, draws = np.random.default_rng(seed), DRAWS[rows.level]
-    every = np.zeros(len(Z), int) if codes is None else codes
-    total = np.zeros((3, len(some)))
-    for c in np.unique(every[some]):
-        mine, known = every[some] == c, Z[rest[every[rest] == c]]
-        x0 = Z[some[mine]]
-        who = None if codes is None else codes[some[mine]]
+    """Errors of the three on rows drawn from some, with the same noise for all."""
+    Z, (number, level) = rows.Z, seed
+    rng, d = np.random.default_rng([number, len(some)]), Z.shape[1]
+    # A weight of the memoriser costs about as much as thirty products.
+    cost = plain.cost + (d + 30) * len(train)
+    n = int(np.clip(WORK[level] / cost, *DRAWS))
+    drawn = some[rng.integers(len(some), size=n)]
+    noise, limit = rng.standard_normal((n, d)), math.sqrt(chi2.isf(CUT, d))
+    length = np.linalg.norm(noise, axis=1, keepdims=True)
+    while (length > limit).any():  # drawn again, so that the law is a cut normal
+        long = length[:, 0] > limit
+        noise[long] = rng.standard_normal((int(long.sum()), d))
+        length = np.linalg.norm(noise, axis=1, keepdims=True)
+    x0, reach = Z[drawn], sigma * limit
+    x, codes = x0 + sigma * noise, rows.codes_at(drawn)
+    three = np.empty((3, n, d))
+    three[0] = plain.values(x, sigma, codes)
+    every = np.zeros(len(Z), int) if rows.codes is None else rows.codes
+    for c in np.unique(every[drawn]):
+        mine, known = every[drawn] == c, Z[train[every[train] == c]]
         if not len(known):  # a class of held-out rows only
-            known = np.zeros((1, Z.shape[1]))
-        line = best_linear(known, sigma)
-        for _ in range(draws):
-            x = x0 + sigma * rng.standard_normal(x0.shape)
-            three = rows.denoise(x, sigma, who), memoriser(known, x, sigma), line(x)
-            total[:, mine] += [np.square(D - x0).mean(axis=1) for D in three]
-    return _Errors(*(total / draws * (1 + sigma**2) / sigma**2))
+            known = np.zeros((1, d))
+        three[1, mine] = memoriser(known, x[mine], sigma, reach)
+        three[2, mine] = best_linear(known, sigma)(x[mine])
+    unit = (1 + sigma**2) / sigma**2
+    off = three - x
+    far = np.linalg.norm(off, axis=2, keepdims=True)
+    off *= np.minimum(1.0, reach / np.maximum(far, 1e-300))
+    errors = unit * np.square(np.nan_to_num(x + off - x0, nan=2 * reach)).mean(axis=2)
+    _, row = np.unique(drawn, return_inverse=True)
+    means = np.array([np.bincount(row, e) for e in errors]) / np.bincount(row)
+    return _Errors(errors[0], errors[1], errors[2], unit * (2 * reach) ** 2 / d, means)
 
 
-def _new_rows(rows: _Noisy, Z: Array, codes: Array | None) -> Claim:
+def _new_rows(plain: NoisyNetwork, rows: RowsGiven, level: str) -> Claim:
     """The model's error on new rows minus that of a factor for each column."""
-    rng, draws = np.random.default_rng(3), DRAWS[rows.level]
+    Z, rng = rows.Z, np.random.default_rng(3)
+    draws = int(np.clip(WORK[level] / (plain.cost * len(Z)), 1, 16))
     total = np.zeros(len(Z))
     for sigma in LEVELS:
         unit = (1 + sigma**2) / sigma**2
@@ -301,21 +353,17 @@ def _new_rows(rows: _Noisy, Z: Array, codes: Array | None) -> Claim:
             x = Z + sigma * rng.standard_normal(Z.shape)
             ours, line = (
                 np.minimum(unit * np.square(D - Z).mean(axis=1), CLIP)
-                for D in (rows.denoise(x, sigma, codes), x / (1 + sigma**2))
+                for D in (plain.values(x, sigma, rows.codes), x / (1 + sigma**2))
             )
             total += np.where(np.isnan(ours), CLIP, ours) - line
-    d = total / (len(LEVELS) * draws)
-    width = 2 * CLIP
-    variance = float(np.var(d / width, ddof=1)) if len(d) > 1 else 0.0
-    half = width * bernstein(len(d), DELTA, variance)
-    low, high = (max(min(float(d.mean()) + s * half, CLIP), -CLIP) for s in (-1, 1))
+    found = MeanInterval.of(total / (len(LEVELS) * draws), -CLIP, CLIP, DELTA)
     told = "its error on new rows is not shown to be below or above"
-    if high < 0:
+    if found.high < 0:
         told = "generalises to new rows: its error is below"
-    elif low > 0:
+    elif found.low > 0:
         told = "its error on new rows is above"
     return Claim(
-        *("denoising", Strength.STATISTICAL, high, None, True),
+        *("denoising", Strength.STATISTICAL, found.high, None, True),
         objective="mean over new rows, and noise at σ = "
         f"{', '.join(f'{s:g}' for s in LEVELS)}, of the error minus that of "
         f"x/(1 + σ²); errors in units of σ²/(1 + σ²), clipped at {CLIP:g}",
@@ -323,7 +371,7 @@ def _new_rows(rows: _Noisy, Z: Array, codes: Array | None) -> Claim:
         assumptions=ROWS,
         delta=DELTA,
         detail=f"{told} that of shrinking each column; difference between "
-        f"{outwards(low, up=False):.3g} and {outwards(high, up=True):.3g}",
+        f"{outwards(found.low, up=False):.3g} and {outwards(found.high, up=True):.3g}",
     )
 
 

@@ -6,54 +6,54 @@
   and the largest likelihood follows from the eigenvalues of the covariance.
 - ``codes_agree``: codes, and rows from codes, as the weights give them.
 - ``likelihood_bound``: the mean of E_q log p(x | z) − KL over rows, with draws of the
-  verifier's own.
-- ``integrated_likelihood``: log p(x) by the trapezoidal rule, and with half the step.
+  verifier's own; ``importance_bound``: the same with log of a mean over draws.
+- ``bits_per_dimension``: of rows that take evenly spaced values, the bound of the
+  probability that a draw rounds to the row.
+- ``integrated_likelihood``: log p(x) between two bounds, by cells of the plane.
 - ``gain_over_pca``: the bound minus the likelihood of the best probabilistic PCA.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
-from certus import fingerprints
-from certus.certificate import Claim
+from certus.certificate import Claim, Strength
 from certus.typing import Array
-from certus.verify import data
 from certus.verify import deciding as bd
 from certus.verify.balls import ErrorBall
 from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.deciding import Number, U, gamma
 from certus.verify.gaussian_factors import best_isotropic
-from certus.verify.scoring import spread
+from certus.verify.language.scoring import spread
+from certus.verify.perceptrons import (
+    MeanInterval,
+    RowsGiven,
+    rows_given,
+    step_of_levels,
+)
+from certus.verify.quadrature import bracket
 from certus.verify.stating import Checked, Given, require
+from certus.verify.statistical import ROWS, outwards
+from certus.verify.variational import Bounds, PlainVAE, Statement, drawn_bounds
+
+__all__ = ["READERS", "Statement", "check"]
 
 #: Rows that are computed again, and draws of a code for each, by level.
 SOME, DRAWS = {"quick": 200, "full": 2_000}, {"quick": 16, "full": 64}
+#: Rows whose likelihood is integrated, and cells of the plane.
+ROWS_IN, CELLS = {"quick": 10, "full": 50}, {"quick": 4_000, "full": 60_000}
 #: How far codes and rows may be off, as a share of 1 + their size.
 NEAR = 1e-6
 #: Nats of a row by which a linear network may be below the best one.
 GAP = 1e-6
 #: Mean divergence below which a component carries nothing, in nats.
 IDLE = 0.01
-#: The square that is integrated over, and its points along an axis.
-REACH, GRID = 6.0, 81
-#: Least logarithm of σ², as networks have it.
-LEAST = -14.0
+#: Nats of a column, and bits of one, at which a new row's bound is clipped.
+NATS, BITS, DELTA = 3.0, 8.0, 0.05
 FIX = "restore the model file, or fit again"
-
-
-class Statement(NamedTuple):
-    """An autoencoder: what it was built with, and its weights."""
-
-    config: Mapping[str, Any]
-    weights: Mapping[str, Array]
-    beta: float
-
 
 READERS = {
     "VariationalAutoencoder": lambda model: Statement(
@@ -62,87 +62,14 @@ READERS = {
 }
 
 
-class PlainVAE:
-    """Both networks as arrays."""
-
-    def __init__(self, stated: Statement) -> None:
-        config = stated.config
-        self.d, self.k = int(config["n_inputs"]), int(config["n_components"])
-        self.classes, self.hidden = int(config["n_classes"]), tuple(config["hidden"])
-        self.normal = config["likelihood"] == "normal"
-        n = len(self.hidden)
-        self.encoder = self._layers(stated.weights, "encoder", n)
-        self.decoder = self._layers(stated.weights, "decoder", n)
-        require(self.encoder[-1][0].shape[0] == 2 * self.k, "its encoder does not fit")
-        require(self.decoder[-1][0].shape[0] == self.d, "its decoder does not fit")
-        self.noise = ErrorBall(1.0)
-        if self.normal:
-            logs = np.asarray(stated.weights["log_noise"], dtype=np.float64)
-            require(logs.shape == (1,), "it has not one variance of the noise")
-            self.noise = ErrorBall(np.maximum(logs[0], LEAST)).exp()
-
-    @staticmethod
-    def _layers(weights: Mapping[str, Array], name: str, n: int) -> list[Any]:
-        keys = [f"{name}.layers.{i}.linear" for i in range(n)] + [f"{name}.output"]
-        found = []
-        for key in keys:
-            W, b = (
-                np.asarray(weights.get(f"{key}.{part}"), dtype=np.float64)
-                for part in ("weight", "bias")
-            )
-            require(W.ndim == 2 and b.shape == W.shape[:1], f"{key} has other shapes")
-            require(
-                bool(np.isfinite(W).all() and np.isfinite(b).all()), f"{key} is NaN"
-            )
-            found.append((W, b))
-        return found
-
-    def run(self, layers: list[Any], x: ErrorBall, codes: Array | None) -> ErrorBall:
-        """A perceptron with ReLU; classes are put behind the row."""
-        if self.classes:
-            told = np.eye(self.classes)[np.zeros(0, int) if codes is None else codes]
-            require(len(told) == len(x.x), "the rows have no classes; pass y")
-            r = np.hstack([x.r, np.zeros_like(told)])
-            x = ErrorBall(np.hstack([x.x, told]), r)
-        for W, b in layers[:-1]:
-            x = x.times(W, b).clip(0.0, math.inf)
-        return x.times(*layers[-1])
-
-    def encode(self, x: ErrorBall, codes: Array | None) -> tuple[ErrorBall, ErrorBall]:
-        """Means and logarithms of variances of codes."""
-        both = self.run(self.encoder, x, codes)
-        return both[:, : self.k], both[:, self.k :]
-
-    def decode(self, z: ErrorBall, codes: Array | None) -> ErrorBall:
-        """Rows from codes, before a sigmoid."""
-        return self.run(self.decoder, z, codes)
-
-    def log_likelihood(self, x: Array, m: Array) -> Array:
-        """Log p(x | z), in float64."""
-        if self.normal:
-            noise = float(self.noise.x)
-            each = np.square(x - m) / noise + math.log(2 * math.pi * noise)
-            return np.asarray(-0.5 * each.sum(axis=-1))
-        soft = np.maximum(m, 0) + np.log1p(np.exp(-np.abs(m)))
-        return np.asarray((x * m - soft).sum(axis=-1))
-
-
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """The claims of an autoencoder on the rows given."""
-    bd.refuse_weights(model, given.sample_weight)
-    X = np.asarray(given.X, dtype=np.float64)
-    X = data.dense(X.reshape(len(X), -1) if X.ndim > 2 else X)
-    y = np.zeros(len(X)) if given.y is None else np.asarray(given.y)
-    marks = data.fingerprint(X, np.zeros(len(X)), np.ones(len(X)))
     plain = PlainVAE(stated)
-    Z = _standardised(model, X)
+    rows = rows_given(model, given, plain.classes)
+    Z, codes = rows.Z, rows.codes
     require(Z.shape[1] == plain.d, "its networks have another number of columns")
-    codes = _codes(model, y) if plain.classes else None
     linear = plain.normal and not plain.hidden and not plain.classes
-    some = spread(len(X), SOME[given.level])
-    part = None if codes is None else codes[some]
-    fit = getattr(getattr(model, "certificate_", None), "fingerprint", None)
-    old = fit is None or fingerprints.same_rows(fit, marks, False)
+    some = np.array(spread(len(Z), SOME[given.level]))
     claims = []
     with np.errstate(all="ignore"):
         S = None
@@ -151,37 +78,33 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             S = about.about_the_mean(shift)
         if linear and S is not None:
             claims.append(_gap_claim(plain, Z, S, stated.beta))
-        claims.append(_agreement(model, plain, X[some], Z[some], part))
-        held = np.asarray(model.held_out_, dtype=np.int64) if old else np.zeros(0, int)
-        require(not len(held) or held.max() < len(X), "held_out_ names rows beyond X")
-        chosen = (held if len(held) else np.arange(len(X)))[: 10 * SOME[given.level]]
+        claims.append(_agreement(model, plain, rows, some))
+        chosen = rows.judged[: 10 * SOME[given.level]]
+        step = step_of_levels(rows.X)
+        steps = None if step is None else step / _scales(model)
+        steps = steps if plain.normal else None
+        draws = DRAWS[given.level]
         part = None if codes is None else codes[chosen]
-        bounds, kl = _bounds(plain, Z[chosen], part, DRAWS[given.level])
-        where = "rows held out" if len(held) else "rows"
-        claims.append(_bound_claim(bounds, kl, where))
+        bounds = drawn_bounds(plain, Z[chosen], part, draws, steps)
+        claims += _bound_claims(plain, rows, bounds, draws)
+        if step is not None:
+            claims.append(_bits_claim(plain, rows, bounds, step))
         if plain.k <= 2 and not plain.classes and not linear:
-            claims.append(_integral_claim(plain, Z[chosen][:50], bounds[:50]))
+            n = ROWS_IN[given.level]
+            few = drawn_bounds(plain, Z[chosen][:n], None, 4 * draws)
+            claims.append(
+                _integral_claim(plain, Z[chosen][:n], few, CELLS[given.level])
+            )
         if S is not None and not linear and not plain.classes:
             ppca = _ppca_scores(Z, S, plain.k, Z[chosen])
-            claims.append(_gain_claim(bounds, ppca, plain.k))
+            claims.append(_gain_claim(bounds.elbo, ppca, plain.k))
     if not linear:  # what the fit is judged by comes first
         claims.sort(key=lambda claim: claim.name != "likelihood_bound")
-    return claims, bd.verdict(claims), marks
+    return claims, bd.verdict(claims), rows.marks
 
 
-def _standardised(model: Any, X: Array) -> Array:
-    d = X.shape[1]
-    loc, scale = (data.fitted(model, name, (d,)) for name in ("loc_", "scale_"))
-    at = np.asarray(model.varies_, dtype=bool)
-    require(at.shape == (d,), "varies_ has not one entry for each column")
-    return np.asarray((X[:, at] - loc[at]) / scale[at])
-
-
-def _codes(model: Any, y: Array) -> Array:
-    classes = np.asarray(model.classes_)
-    places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    require(bool((classes[places] == y).all()), "y holds a class it was not fitted to")
-    return np.asarray(places)
+def _scales(model: Any) -> Array:
+    return np.asarray(model.scale_, dtype=np.float64)[np.asarray(model.varies_, bool)]
 
 
 # -- claims -------------------------------------------------------------------------
@@ -220,10 +143,9 @@ def _gap_claim(plain: PlainVAE, Z: Array, S: Spread, beta: float) -> Claim:
     )
 
 
-def _agreement(
-    model: Any, plain: PlainVAE, X: Array, Z: Array, codes: Array | None
-) -> Claim:
+def _agreement(model: Any, plain: PlainVAE, given: RowsGiven, some: Array) -> Claim:
     """Whether codes, and rows from codes, are those of the weights."""
+    X, Z, codes = given.X[some], given.Z[some], given.codes_at(some)
     labels = () if codes is None else (np.asarray(model.classes_)[codes],)
     rows = X.reshape(len(X), *model.shape_)
     said = np.asarray(model.transform(rows, *labels), dtype=np.float64)
@@ -234,7 +156,8 @@ def _agreement(
     if not plain.normal:
         # A sigmoid's slope is at most ¼.
         m = ErrorBall(0.5 + 0.5 * np.tanh(0.5 * m.x), 0.25 * m.r + 8 * U)
-    again = _standardised(model, back)
+    at = np.asarray(model.varies_, dtype=bool)
+    again = ((back - model.loc_) / model.scale_)[:, at]
     worst, lost = 0.0, 0.0
     for one, other in ((said, own), (again, m)):
         size = 1.0 + np.abs(other.x)
@@ -253,59 +176,172 @@ def _agreement(
     )
 
 
-def _bounds(
-    plain: PlainVAE, Z: Array, codes: Array | None, n_draws: int
-) -> tuple[Array, Array]:
-    """The bound of each row with draws of its own, and its divergences."""
-    rng = np.random.default_rng(0)
-    mean, log_var = (part.x for part in plain.encode(ErrorBall(Z), codes))
-    kl = 0.5 * (np.square(mean) + np.expm1(log_var) - log_var)
-    total = np.zeros(len(Z))
-    for _ in range(n_draws):
-        z = mean + np.exp(0.5 * log_var) * rng.standard_normal(mean.shape)
-        m = plain.run(plain.decoder, ErrorBall(z), codes).x
-        total += plain.log_likelihood(Z, m)
-    return total / n_draws - kl.sum(axis=1), kl
+class _Kind(NamedTuple):
+    """A bound: its name, its formula, and what it is called."""
+
+    name: str
+    objective: str
+    theorem: str
 
 
-def _bound_claim(bounds: Array, kl: Array, where: str) -> Claim:
-    value, n = float(bounds.mean()), len(bounds)
-    error = float(bounds.std(ddof=1) / math.sqrt(n)) if n > 1 else math.inf
+def _bound_claims(
+    plain: PlainVAE, rows: RowsGiven, found: Bounds, n_draws: int
+) -> list[Claim]:
+    """Both lower bounds of the mean log-likelihood, with intervals on new rows."""
+    kl = found.divergence
     idle = np.flatnonzero(kl.mean(axis=0) < IDLE)
-    told = f"at least {value:.4g} ± {error:.2g} nats for each of {n:,} {where}, on "
-    told += "standardised columns"
+    collapse = ""
     if len(idle) == kl.shape[1]:
-        told += "; collapsed: no component carries anything, rows do not depend on it"
+        collapse = (
+            "; collapsed: no component carries anything, rows do not depend on it"
+        )
     elif len(idle):
-        told += f"; {len(idle)} of {kl.shape[1]} components carry nothing"
+        collapse = f"; {len(idle)} of {kl.shape[1]} components carry nothing"
+    fix = "a smaller beta, or fewer components" if len(idle) else ""
+    kinds = (
+        _Kind(
+            "likelihood_bound",
+            "mean of E_q log p(x | z) − KL(q(z | x) ‖ N(0, I)), a lower bound of the "
+            "mean log-likelihood",
+            "Jensen's inequality: the bound of a row is at most log p(x)",
+        ),
+        _Kind(
+            "importance_bound",
+            f"mean of log of the mean of p(x, z)/q(z | x) over {n_draws} draws, in "
+            "expectation a lower bound of the mean log-likelihood",
+            "Jensen's inequality, and more draws bring it closer to log p(x)",
+        ),
+    )
+    claims = []
+    for kind, values in zip(kinds, (found.elbo, found.weighted), strict=True):
+        told = collapse if kind.name == "likelihood_bound" else ""
+        if rows.old:
+            claims.append(_measured_bound(kind, values, rows.where, told, fix))
+        else:
+            claims.append(_interval_of_bound(plain, kind, values, told, fix))
+    return claims
+
+
+def _measured_bound(
+    kind: _Kind, values: Array, where: str, told: str, fix: str
+) -> Claim:
+    value, n = float(values.mean()), len(values)
+    error = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.inf
     return bd.measured(
-        *("likelihood_bound", value, told),
-        objective="mean of E_q log p(x | z) − KL(q(z | x) ‖ N(0, I)), a lower bound of "
-        "the mean log-likelihood; ± is the standard error",
-        fix="a smaller beta, or fewer components" if len(idle) else "",
+        *(kind.name, value),
+        f"at least {value:.4g} ± {error:.2g} nats for each of {n:,} {where}, on "
+        f"standardised columns{told}",
+        objective=f"{kind.objective}; ± is the standard error",
+        fix=fix if told else "",
     )
 
 
-def _integral_claim(plain: PlainVAE, Z: Array, bounds: Array) -> Claim:
-    coarse, fine = (_integrated(plain, Z, n) for n in (GRID, 2 * GRID - 1))
-    apart, value = float(np.abs(fine - coarse).max()), float(fine.mean())
-    below = float((fine - bounds).mean())
-    return bd.measured(
-        *("integrated_likelihood", value),
-        f"mean log p(x) is {value:.4g} on {len(Z)} rows, which the bound misses by "
-        f"{below:.3g}; half the step changes a row by at most {apart:.1g}",
-        objective="∫ p(x | z) N(z; 0, I) dz by the trapezoidal rule from −6 to 6",
+def _interval_of_bound(
+    plain: PlainVAE, kind: _Kind, values: Array, told: str, fix: str
+) -> Claim:
+    """No p(x) exceeds the peak of p(x | z): above it, clipping keeps a lower bound."""
+    peak = 0.0
+    if plain.normal:
+        noise = float(plain.noise.x - plain.noise.r)
+        peak = -0.5 * math.log(2 * math.pi * noise)
+    high = plain.d * peak
+    floor = plain.d * (peak - NATS)
+    clipped = np.clip(np.nan_to_num(values, nan=floor), floor, high)
+    found = MeanInterval.of(clipped, floor, high, DELTA)
+    low, top = (
+        outwards(v, up=u, digits=4) for v, u in ((found.low, False), (found.high, True))
+    )
+    return Claim(
+        *(kind.name, Strength.STATISTICAL, found.low, None, True),
+        objective=f"{kind.objective}; each row's bound is clipped to [{floor:.4g}, "
+        f"{high:.4g}]",
+        theorem=f"{kind.theorem}; empirical Bernstein over rows and draws",
+        assumptions=ROWS,
+        delta=DELTA,
+        detail=f"the mean bound of new rows is between {low:.4g} and {top:.4g} nats, "
+        f"on standardised columns{told}",
+        fix=fix if told else "",
     )
 
 
-def _integrated(plain: PlainVAE, Z: Array, points: int) -> Array:
-    axis = np.linspace(-REACH, REACH, points)
-    grid = np.stack(np.meshgrid(*[axis] * plain.k, indexing="ij"), axis=-1)
-    z = grid.reshape(-1, plain.k)
-    prior = -0.5 * (np.square(z) + math.log(2 * math.pi)).sum(axis=1)
-    prior += plain.k * math.log(axis[1] - axis[0])
-    m = np.vstack([plain.decode(ErrorBall(p), None).x for p in np.array_split(z, 16)])
-    return np.array([logsumexp(plain.log_likelihood(row, m) + prior) for row in Z])
+def _bits_claim(plain: PlainVAE, rows: RowsGiven, found: Bounds, step: float) -> Claim:
+    """Bits for each column of rows that take evenly spaced values."""
+    values = found.rounded
+    if values is None:  # Bernoulli: rows of zeros and ones have a probability
+        if step != 1.0:
+            return bd.refused(
+                "bits_per_dimension",
+                "a Bernoulli law gives probabilities to zeros and ones only, and these "
+                "rows have other values",
+                'rows of zeros and ones, or likelihood="normal"',
+            )
+        values = found.elbo
+    columns = rows.X.shape[1]
+    bits = np.clip(
+        np.nan_to_num(-values, nan=math.inf) / (columns * math.log(2)), 0, BITS
+    )
+    return bits_claim(bits, rows, step, columns, "E_q log P(x | z) − KL")
+
+
+def bits_claim(
+    bits: Array, rows: RowsGiven, step: float, columns: int, bound: str
+) -> Claim:
+    """An upper bound of the bits for each column, with an interval on new rows."""
+    mean, n = float(bits.mean()), len(bits)
+    about = (
+        f"mean of −({bound})/(d log 2) over rows, d = {columns}, at least −log₂ P(x)"
+    )
+    about += (
+        f"/d; P is the probability that a draw, rounded to steps of {step:.4g}, is x"
+    )
+    if rows.old:
+        error = float(bits.std(ddof=1) / math.sqrt(n)) if n > 1 else math.inf
+        return bd.measured(
+            *("bits_per_dimension", mean),
+            f"at most {mean:.4g} ± {error:.1g} bits for each column of {n:,} "
+            f"{rows.where}, rounding included",
+            objective=f"{about}; ± is the standard error",
+        )
+    found = MeanInterval.of(bits, 0.0, BITS, DELTA)
+    full = int((bits >= BITS).sum())
+    cut = f"; {full:,} of {n:,} rows count as {BITS:g} bits" if full else ""
+    low = outwards(found.low, up=False, digits=3)
+    high = outwards(found.high, up=True, digits=3)
+    return Claim(
+        *("bits_per_dimension", Strength.STATISTICAL, found.high, None, True),
+        objective=f"{about}; a row's value above {BITS:g} counts as {BITS:g}",
+        theorem="the bound of a row is at most log P(x) in expectation over the draws; "
+        "empirical Bernstein over rows and draws",
+        assumptions=ROWS,
+        delta=DELTA,
+        detail=f"the bound is between {low:.3g} and {high:.3g} bits for each column of "
+        f"new rows, rounding included{cut}",
+    )
+
+
+def _integral_claim(plain: PlainVAE, Z: Array, found: Bounds, cells: int) -> Claim:
+    """Log p of some rows between two bounds, and how far below it the ELBO is."""
+    ends = bracket(plain, Z, cells)
+    low, high = float(ends.low.mean()), float(ends.high.mean())
+    elbo, weighted = float(found.elbo.mean()), float(found.weighted.mean())
+    wide = float((ends.high - ends.low).max())
+    worst = float((ends.low - found.weighted).max())
+    told = f"mean log p(x) is between {low:.5g} and {high:.5g} on {len(Z)} rows; the "
+    told += f"bound is {elbo:.5g} there, and {weighted:.5g} with importance weights"
+    if worst > 0:
+        told += f", which misses a row by {worst:.2g} or more"
+    if not math.isfinite(high - low):
+        told = "the cells do not bound log p(x); it is computed at level full"
+    return bd.proved(
+        *("integrated_likelihood", Number(high - low, 0.0), None),
+        told,
+        objective="distance of two bounds of the mean of log ∫ p(x | z) N(z; 0, I) dz "
+        f"over {len(Z)} rows, largest for a row {wide:.2g}",
+        theorem="in a cell the decoder is linear up to a bounded error, and the "
+        "integral of the exponential of a concave quadratic is bounded from both "
+        "sides; rounding is bounded too",
+        fix='certify(..., level="full") cuts finer cells' if high - low > 1 else "",
+    )
 
 
 def _ppca_scores(Z: Array, S: Spread, k: int, rows: Array) -> Array:

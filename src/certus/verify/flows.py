@@ -31,7 +31,7 @@ from certus.verify.balls import ErrorBall
 from certus.verify.deciding import Number, U, gamma
 from certus.verify.drawn_density import ColumnScaling, StartMixture, draws_claim
 from certus.verify.flow_maps import PlainFlow, mixture, structure
-from certus.verify.scoring import spread
+from certus.verify.language.scoring import spread
 from certus.verify.stating import Checked, Given, require
 from certus.verify.statistical import ROWS, bernstein, hoeffding, outwards
 

@@ -1,4 +1,4 @@
-"""Classifiers and scores of nodes: whether they are those of the stated formulas.
+"""Classifiers of nodes: whether their scores are those of the stated formulas.
 
     gcn:   H ← φ(Q H Wᵀ + 1bᵀ),  Q = D̃^{-1/2}(A + I)D̃^{-1/2}
     sage:  H ← φ([H, D⁻¹A H] Wᵀ + 1bᵀ)
@@ -31,10 +31,9 @@ from certus.typing import Array, Fit
 from certus.verify import data, linear, stating
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
-from certus.verify.graph_reading import adjacency, apart, label_codes
+from certus.verify.graph_reading import adjacency, apart, label_codes, labels_of
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
-from certus.verify.statistical import clopper_pearson
 
 #: Largest difference of a probability in float32 from that of the formula.
 NEAR = 1e-4
@@ -48,12 +47,11 @@ MIXED = "the features are mixed by the verifier, in float64"
 class Statement(NamedTuple):
     """What is computed on the graph."""
 
-    kind: str  # "gcn", "sage", "gat", "sgc" or "links"
+    kind: str  # "gcn", "sage", "gat" or "sgc"
     depth: int
     tol: float
     weights: Mapping[str, Array] | None = None
     heads: int = 1
-    delta: float = 0.05
 
 
 def _network(model: Fit) -> Statement:
@@ -66,15 +64,9 @@ def _sgc(model: Fit) -> Statement:
     return Statement("sgc", int(model.steps), float(model.tol))
 
 
-def _links(model: Fit) -> Statement:
-    delta = float(model.delta)
-    return Statement("links", int(model.path_length), float(model.tol), None, 1, delta)
-
-
 READERS: dict[str, stating.Reader] = {
     "NodeClassifier": _network,
     "SGCClassifier": _sgc,
-    "LinkPredictor": _links,
 }
 
 
@@ -88,23 +80,16 @@ class Mixing(NamedTuple):
 
 
 def check(model: Fit, stated: Statement, given: Given) -> Checked:
-    """Scores from the formulas; the gap of a convex fit; links that were held out."""
+    """Scores from the formulas, and the gap of a convex fit."""
     bd.refuse_weights(model, given.sample_weight)
     A = stored(model)
     n = A.shape[0]
     X, graph = given.X if isinstance(given.X, tuple) else (given.X, None)
     kept = []
     if graph is not None:
-        wanted = adjacency(graph, n)
-        if stated.kind == "links":
-            wanted = _without(wanted, np.asarray(model.held_edges_))
-        kept.append(_kept_claim(A, wanted))
-    mixing = _mixing(A)
-    if stated.kind == "links":
-        claims = [*_link_claims(model, stated, mixing), *kept]
-        marks = data.fingerprint(A, np.zeros(n), np.ones(n))
-        return claims, bd.verdict(claims), marks
-    codes = label_codes(given.y, model, n)
+        kept.append(kept_claim(A, adjacency(graph, n)))
+    mixing = mixing_of(A)
+    codes = label_codes(labels_of(given.y, n, graph), model, n)
     features = _features(model, X, n, kept)
     marks = data.fingerprint(
         A if features is None else features, codes.astype(float), np.ones(n)
@@ -137,7 +122,8 @@ def stored(model: Fit) -> Any:
     return A
 
 
-def _mixing(A: Any) -> Mixing:
+def mixing_of(A: Any) -> Mixing:
+    """The matrices that layers mix by."""
     n = A.shape[0]
     loops = sparse.csr_array(A + sparse.eye_array(n, format="csr"))
     d = np.asarray(loops.sum(axis=1)).ravel()
@@ -165,7 +151,8 @@ def _features(model: Fit, X: Any, n: int, kept: list[Claim]) -> Any:
     return stored_rows
 
 
-def _kept_claim(A: Any, wanted: Any) -> Claim:
+def kept_claim(A: Any, wanted: Any) -> Claim:
+    """Whether a model keeps the graph it was given."""
     wrong = apart(A, wanted)
     return bd.proved(
         *("graph_kept", Number(float(wrong)), 0.0),
@@ -371,81 +358,6 @@ def _sgc_claims(
     sure = two[:, 1] - two[:, 0] > 4 * off
     labels_claim = _labels_claim(model, scores.argmax(axis=1), sure)
     return [first, labels_claim], status
-
-
-# -- links --------------------------------------------------------------------------
-
-
-def _without(A: Any, edges: Array) -> Any:
-    A = sparse.lil_array(A)
-    for i, j in edges:
-        A[i, j] = A[j, i] = 0.0
-    A = sparse.csr_array(A)
-    A.eliminate_zeros()
-    return A
-
-
-def _link_claims(model: Fit, stated: Statement, mixing: Mixing) -> list[Claim]:
-    n = mixing.Q.shape[0]
-    V = data.fitted(model, "eigenvectors_", (n, None), finite=True)
-    values = data.fitted(model, "eigenvalues_", (V.shape[1],), finite=True)
-    length = np.linalg.norm(V, axis=0)
-    stating.require(bool((length > 0.5).all()), "an eigenvector is zero")
-    residual = np.linalg.norm(mixing.Q @ V - V * values, axis=0) / length
-    slack = gamma(2 * mixing.widest + n + 16) * (1 + np.abs(values)) * 2
-    worst = int(residual.argmax())
-    found = Number(float(residual[worst]), float(slack.max()))
-    claims = [
-        bd.proved(
-            *("eigen_residual", found, stated.tol),
-            f"each eigenvalue is within {found.most:.1e} of a true one of Q "
-            f"(asked for {stated.tol:.0e})",
-            missed=f"an eigenvalue may be {found.most:.2g} from any true one of Q",
-            objective="‖Qv − λv‖/‖v‖, the worst of the components",
-            theorem="a symmetric matrix has an eigenvalue within ‖Qv − λv‖/‖v‖ of λ",
-            fix="fewer components, or a larger tol",
-        )
-    ]
-    root = np.sqrt(mixing.d)[:, None] * V
-    powers = values**stated.depth
-    sides = []
-    for name in ("held_edges_", "held_non_edges_"):
-        ends = data.fitted(model, name, (None, 2)).astype(np.int64)
-        inside = not len(ends) or (ends.min() >= 0 and ends.max() < n)
-        stating.require(bool(inside), f"{name} names nodes that do not exist")
-        linked = [float(mixing.A[i, j]) for i, j in ends]
-        stating.require(not any(linked), f"{name} holds edges that were trained on")
-        sides.append((root[ends[:, 0]] * powers * root[ends[:, 1]]).sum(axis=1))
-    return claims + auc_claims(sides[0], sides[1], stated.delta)
-
-
-def auc_claims(edges: Array, others: Array, delta: float) -> list[Claim]:
-    """How often an edge scores higher than a pair without one."""
-    m = min(len(edges), len(others))
-    if not m:
-        reason = "no edges were held out"
-        return [bd.refused("link_auc", reason, "test_size above 0, or more edges")]
-    above = int((edges[:m] > others[:m]).sum())
-    level = int((edges[:m] >= others[:m]).sum())
-    low = clopper_pearson(above, m, delta, False)[0]
-    high = clopper_pearson(level, m, delta, False)[1]
-    all_pairs = (edges[:, None] > others).mean() + (edges[:, None] == others).mean() / 2
-    words = (
-        "new edges are drawn as those held out were, pairs without an edge uniformly",
-    )
-    claim = Claim(
-        *("link_auc", Strength.STATISTICAL, low, 0.5, bool(low > 0.5)),
-        objective=f"P(score of an edge > that of a pair without): {above:,} of {m:,} "
-        "disjoint pairs",
-        theorem="Clopper–Pearson on disjoint pairs, which are independent",
-        assumptions=words,
-        delta=delta,
-        detail=f"a new edge scores higher with probability between {low:.3g} and "
-        f"{high:.3g}",
-        fix="" if low > 0.5 else "hold out more edges, or use more components",
-    )
-    told = f"{float(all_pairs):.4g} over all {len(edges) * len(others):,} pairs"
-    return [claim, bd.measured("auc_of_all_pairs", float(all_pairs), told)]
 
 
 # -- nodes that were kept back --------------------------------------------------------

@@ -6,6 +6,7 @@ name an edge once or in both directions. The families have a reader of their own
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,40 @@ def apart(stored: Any, wanted: Any) -> int:
     return int((gap.data > 1e-10 * top).sum())
 
 
+def labels_of(y: Any, n: int, graph: Any) -> Any:
+    """Labels as a line with −1 where there is none; a dict names nodes."""
+    if not isinstance(y, Mapping):
+        return y
+    line = np.full(n, UNKNOWN, dtype=object)
+    for i, label in _by_place(y, n, graph):
+        line[i] = label
+    return line
+
+
+def starts_of(y: Any, n: int, graph: Any) -> Array:
+    """Weights of nodes at which walks begin; a dict names nodes."""
+    v = np.zeros(n)
+    if isinstance(y, Mapping):
+        for i, weight in _by_place(y, n, graph):
+            v[i] = float(weight)
+    else:
+        v = as_numbers(y)
+    if v.shape != (n,) or not np.isfinite(v).all() or v.min() < 0 or not v.any():
+        raise ValueError(f"y must hold a weight for each of the {n} nodes, not all 0.")
+    return v
+
+
+def _by_place(y: Mapping[Any, Any], n: int, graph: Any) -> list[tuple[int, Any]]:
+    """Entries of a dict by the numbers of its nodes."""
+    named = hasattr(graph, "nodes") and hasattr(graph, "edges")
+    place = {name: i for i, name in enumerate(graph.nodes if named else range(n))}
+    odd = [name for name in y if name not in place]
+    if odd:
+        told = f"y names the node {odd[0]!r}, which is not in the graph you passed."
+        raise ValueError(f"{told} Pass (X, graph) as X, or labels as an array.")
+    return [(place[name], value) for name, value in y.items()]
+
+
 def label_codes(y: Any, model: Fit, n: int) -> Array:
     """Places of labels among the model's classes, −1 where there is none."""
     if y is None or np.shape(y) != (n,):
@@ -97,7 +132,7 @@ def label_codes(y: Any, model: Fit, n: int) -> Array:
     classes = np.asarray(model.classes_)
     known = np.array([label is not None for label in line.tolist()])
     if line.dtype.kind in "biufO" and not any(map(_is_unknown, classes.tolist())):
-        known &= np.array([not _is_unknown(label) for label in line.tolist()])
+        known &= np.not_equal(line, UNKNOWN).astype(bool)
     codes = np.full(n, UNKNOWN, dtype=np.int64)
     chosen = line[known]
     chosen = np.array(chosen.tolist()) if chosen.dtype.kind == "O" else chosen

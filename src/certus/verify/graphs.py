@@ -30,7 +30,13 @@ from certus.typing import Array, Fit
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
-from certus.verify.graph_reading import adjacency, apart, label_codes
+from certus.verify.graph_reading import (
+    adjacency,
+    apart,
+    label_codes,
+    labels_of,
+    starts_of,
+)
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
@@ -38,6 +44,8 @@ from certus.verify.stating import Checked, Given
 CELLS = 1 << 22
 #: Exponents beyond which a weight is zero in float64.
 LARGEST = 746.0
+#: Error of an exponent above which it is computed from differences instead.
+CANCELS = 1e-10
 #: Sums of weights below this may have lost their digits.
 FAINT = 1e-280
 #: Rows whose neighbours are compared with all others.
@@ -70,8 +78,7 @@ def _labels(model: Fit) -> Statement:
         )
     alpha = float(model.alpha) if spread else 1.0
     stating.require(not spread or 0 < alpha < 1, "alpha is not between 0 and 1")
-    tol = float(model.tol)
-    kind = "spread" if spread else "clamped"
+    kind, tol = "spread" if spread else "clamped", float(model.tol)
     return Statement(kind, alpha, kernel, float(model.gamma), model.n_neighbors, tol)
 
 
@@ -105,7 +112,8 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     bd.refuse_weights(model, given.sample_weight)
     X, graph = given.X if isinstance(given.X, tuple) else (given.X, None)
     if stated.kind == "pagerank":
-        return _check_pagerank(model, stated, graph if graph is not None else X)
+        graph = graph if graph is not None else X
+        return _check_pagerank(model, stated, graph, given.y)
     kept = []
     if stated.kernel == "rbf":
         X = reading.as_matrix(X)
@@ -118,11 +126,10 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
             kept.append(_graph_claim(A, graph))
         elif stated.kernel == "knn":
             kept.append(_neighbours_claim(A, rows, stated.neighbours))
-    codes = label_codes(given.y, model, W.n)
+    codes = label_codes(labels_of(given.y, W.n, graph), model, W.n)
     marks = data.fingerprint(rows, codes.astype(float), np.ones(W.n))
-    witness = given.witness
-    if not isinstance(witness, PropagationWitness):
-        witness = PropagationWitness()
+    brought = isinstance(given.witness, PropagationWitness)
+    witness = given.witness if brought else PropagationWitness()
     found = _clamped if stated.kind == "clamped" else _spread
     with np.errstate(all="ignore"):
         scores, error, claims = found(model, stated, W, codes, witness)
@@ -157,31 +164,53 @@ def _of_matrix(A: Any) -> EdgeWeights:
 
 
 def _of_kernel(X: Any, width: float) -> EdgeWeights:
-    """exp(−width·‖x − x'‖²), computed from differences, some rows at a time."""
+    """exp(−width·‖x − x'‖²), some rows at a time."""
     rows = np.asarray(data.dense(X), dtype=np.float64)
-    n, d = rows.shape
-    step = max(1, CELLS // n)
+    n, step = len(rows), max(1, CELLS // len(rows))
     kept: dict[int, Array] = {}
+    exponents, slip = _exponents(rows, width)
 
     def block(i: int) -> Array:
-        if i not in kept:
-            K = np.exp(-width * cdist(rows[i : i + step], rows, "sqeuclidean"))
-            K[np.arange(len(K)), i + np.arange(len(K))] = 0.0
-            if n * n > 4 * CELLS:  # too many to keep
-                return K
+        if i in kept:
+            return kept[i]
+        K = np.exp(exponents(slice(i, i + step)))
+        np.fill_diagonal(K[:, i:], 0.0)
+        if n * n <= 4 * CELLS:  # else there are too many to keep
             kept[i] = K
-        return kept[i]
+        return K
 
     def times(V: Array) -> Array:
-        return np.vstack([block(i) @ V for i in range(0, n, step)])
+        # The kernel is symmetric: columns of a block serve as rows, which is faster.
+        parts = (V[i : i + step].T @ block(i) for i in range(0, n, step))
+        return np.asarray(sum(parts)).T
 
     sums = times(np.ones((n, 1)))[:, 0]
-    share = gamma(2 * n + 8) + 4 * LARGEST * gamma(d + 8)
-    return EdgeWeights(n, times, sums, sums, share, True)
+    # Weights, and the sums that divide them, are off by the slip and by exp's rounding.
+    return EdgeWeights(n, times, sums, sums, gamma(2 * n + 32) + 4 * slip, True)
 
 
-def _graph_claim(A: Any, graph: Any) -> Claim:
-    wrong = apart(A, adjacency(graph, A.shape[0]))
+def _exponents(rows: Array, width: float) -> tuple[Callable[[slice], Array], float]:
+    """−width·‖x − x'‖² of some rows and all, and the largest error of these numbers.
+
+    By one product of matrices, 2x·x' − ‖x‖² − ‖x'‖², if rows around their mean are so
+    short that little cancels: each number is a sum of d + 2 terms, which are at most
+    4·width·R² together with R the largest length, and its rounding is a share of that.
+    Else from differences: their relative error counts up to LARGEST, where weights end.
+    """
+    d, one = rows.shape[1], np.ones((len(rows), 1))
+    with np.errstate(all="ignore"):
+        C = rows - rows.mean(axis=0)
+        s = width * np.square(C).sum(axis=1, keepdims=True)
+    slip = 4 * gamma(4 * d + 32) * float(s.max(initial=0.0))
+    if not slip < CANCELS:
+        slip = LARGEST * gamma(d + 8)
+        return lambda some: -width * cdist(rows[some], rows, "sqeuclidean"), slip
+    left, right = np.hstack([2 * width * C, -s, one]), np.hstack([C, one, -s]).T
+    return lambda some: left[some] @ right, slip
+
+
+def _graph_claim(A: Any, graph: Any, directed: bool = False) -> Claim:
+    wrong = apart(A, adjacency(graph, A.shape[0], directed))
     return _kept_claim(wrong, f"the {A.nnz:,} weights kept are those of your graph")
 
 
@@ -214,8 +243,7 @@ def _neighbours_claim(A: Any, X: Any, k: int) -> Claim:
 
 
 def _distributions(model: Fit, W: EdgeWeights) -> Array:
-    shape = (W.n, len(model.classes_))
-    return data.fitted(model, "label_distributions_", shape)
+    return data.fitted(model, "label_distributions_", (W.n, len(model.classes_)))
 
 
 def _clamped(
@@ -314,8 +342,7 @@ def _own_totals(W: EdgeWeights, known: Array, alpha: float) -> Array:
 
 
 def _largest(values: Array) -> float:
-    found = float(np.nan_to_num(values, nan=np.inf).max(initial=0.0))
-    return math.inf if found < 0 else found
+    return float(np.nan_to_num(values, nan=np.inf).max(initial=0.0))
 
 
 def _error_claim(stated: Statement, found: Number, formula: str, n: int) -> Claim:
@@ -336,9 +363,10 @@ def _error_claim(stated: Statement, found: Number, formula: str, n: int) -> Clai
 
 
 def _unreached_claim(count: int, n: int) -> Claim:
-    told = f"no path leads from {count:,} of {n:,} nodes to a label: nothing is known "
     return bd.proved(
-        *("unreached_nodes", Number(float(count)), None, f"{told}about them"),
+        *("unreached_nodes", Number(float(count)), None),
+        f"no path leads from {count:,} of {n:,} nodes to a label: nothing is known "
+        "about them",
         theorem="no edge leaves the set of these nodes",
     )
 
@@ -350,8 +378,7 @@ def _settled_claim(model: Fit, scores: Array, error: Array) -> Claim:
     said = np.asarray(model.transduction_)
     stating.require(said.shape == (n,), "transduction_ has another length")
     agreed = said == np.asarray(model.classes_)[first]
-    two = np.sort(scores, axis=1)[:, -2:] if k > 1 else None
-    margin = scores[:, 0] if two is None else two[:, 1] - two[:, 0]
+    margin = np.diff(np.sort(scores), axis=1)[:, -1] if k > 1 else scores[:, 0]
     settled = int((agreed & (margin > 2 * error)).sum())
     return bd.proved(
         *("settled_labels", Number(float(settled)), None),
@@ -364,12 +391,14 @@ def _settled_claim(model: Fit, scores: Array, error: Array) -> Claim:
 # -- PageRank -----------------------------------------------------------------------
 
 
-def _check_pagerank(model: Fit, stated: Statement, graph: Any) -> Checked:
+def _check_pagerank(model: Fit, stated: Statement, graph: Any, y: Any) -> Checked:
     A = _stored(model)
     n = A.shape[0]
     pi = data.fitted(model, "scores_", (n,), finite=True)
     v = data.fitted(model, "personalization_", (n,), finite=True)
     stating.require(bool((v >= 0).all()) and v.sum() > 0, "personalization_ is not one")
+    if y is not None:  # what was asked for counts, not what the model made of it
+        v = starts_of(y, n, graph)
     v = v / v.sum()
     damping, out = stated.alpha, np.asarray(A.sum(axis=1)).ravel()
     with np.errstate(all="ignore"):
@@ -395,9 +424,6 @@ def _check_pagerank(model: Fit, stated: Statement, graph: Any) -> Checked:
     )
     claims = [claim]
     if graph is not None:
-        wrong = apart(A, adjacency(graph, n, directed=True))
-        claims.append(
-            _kept_claim(wrong, f"the {A.nnz:,} weights kept are those of your graph")
-        )
+        claims.append(_graph_claim(A, graph, directed=True))
     marks = data.fingerprint(A, v, np.ones(n))
     return claims, bd.verdict(claims), marks

@@ -17,12 +17,13 @@ from certus.typing import ArrayLike, Column, Fit, MatrixLike
 from certus.verify import (
     adversarial,
     attributes,
+    autoencoders,
     boltzmann,
+    cell_laws,
     covariance_penalty,
     cuts,
     denoising,
     elbo,
-    encoders,
     expectation,
     flows,
     gaussian_factors,
@@ -35,28 +36,25 @@ from certus.verify import (
     language,
     linear,
     linear_networks,
+    links,
     memory,
-    mixing,
     mixture,
     neighbors,
-    ngrams,
     nonnegative,
     online,
     pac_bayes,
+    pretexts,
     ratings,
-    rewards,
-    sampling,
+    representations,
     spectral,
     stating,
     texts,
-    tokens,
     tree,
-    tuned_policies,
-    tuning,
 )
 from certus.verify import measured as measured_only
 from certus.verify.blocks import cores
 from certus.verify.conformal import check_conformal
+from certus.verify.cross_conformal import check_cross
 from certus.verify.deciding import refused
 from certus.verify.kernel import losses
 from certus.verify.stating import Checked, Given
@@ -67,9 +65,9 @@ CHECKERS: tuple[Any, ...] = (
     *(
         adversarial,
         attributes,
+        autoencoders,
         covariance_penalty,
         elbo,
-        encoders,
         expectation,
         flows,
         glove,
@@ -79,14 +77,13 @@ CHECKERS: tuple[Any, ...] = (
         group_rates,
         kernel_machines,
         kmeans,
-        language,
         linear,
         linear_networks,
     ),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
-    *(mixing, ngrams, rewards, sampling, spectral, texts, tokens, tuning),
-    *(tuned_policies, cuts, graphs, graph_networks, memory, boltzmann),
-    *(denoising, tree),
+    *(spectral, texts, *language.CHECKERS),
+    *(cuts, graphs, graph_networks, links, memory, boltzmann),
+    *(cell_laws, denoising, representations, pretexts, tree),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()
@@ -198,6 +195,8 @@ def judge(
     start = time.perf_counter()
     if evidence.kind == "conformal":  # about other rows than those of the fit
         claims, status, marks = check_conformal(model, evidence.witness, X, y, level)
+    elif evidence.kind == "cross":
+        claims, status, marks = check_cross(model, evidence.witness, X, y, level)
     else:
         given = Given(evidence.witness, X, y, sample_weight, level, sensitive)
         claims, status, marks = _check_stated(model, given)

@@ -79,7 +79,9 @@ def _bounds(rows: Array, chosen: Array, beta: float, radius: Array, M: float) ->
             lost = radius[part, None] * D
             power = beta * (lost - g + 8 * U * (np.abs(g) + lost))
             terms = np.exp(np.minimum(power, 0.0)) * D
-        out[part] = terms.sum(axis=1) * (1 + SURE) / M
+        # What underflows is below TINY, and there are as many terms as rows.
+        under = len(rows) * bd.TINY * D.max(axis=1)
+        out[part] = (terms.sum(axis=1) * (1 + SURE) + under) / M
     return out
 
 
@@ -136,8 +138,9 @@ def _recall_claim(model: Fit, rows: Array, tol: float) -> Claim:
     if told.shape == rows[some].shape:
         away = float(np.sqrt(np.square(told - rows[some]).sum(axis=1)).max()) / size
     target = max(tol, 1e-5 if dtype == np.float32 else 1e-12)
+    slack = gamma(2 * rows.shape[1] + 16) * away if away < np.inf else 0.0
     return bd.proved(
-        *("recall", Number(away, 1e-15 * away if away < np.inf else 0.0), target),
+        *("recall", Number(away, slack), target),
         f"predict returns {len(some)} stored patterns to within {away:.1e}",
         missed=f"predict leads {away:.2g} away from a stored pattern",
         objective="largest ‖predict(x) − x‖ as a share of the largest norm",

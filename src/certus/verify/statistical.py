@@ -327,12 +327,13 @@ def _asked(
     if threshold is not None and name == "large_error":
         units = (values > threshold).astype(np.float64)
     grouped = groups is not None
-    units = _group_means(units, groups) if grouped else units
+    units = group_means(units, groups) if grouped else units
     asked = low, high, threshold, grouped, delta, models
     return _Question(name, values, units, *asked)
 
 
-def _group_means(values: Array, groups: Column) -> Array:
+def group_means(values: Array, groups: Column) -> Array:
+    """The mean of each group, within the range of the values."""
     labels = np.asarray(groups)
     if labels.shape != values.shape:
         raise ValueError(

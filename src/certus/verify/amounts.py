@@ -1,0 +1,259 @@
+"""Metrics of predicted amounts: measured with a bootstrap, or bounded with bounds.
+
+Without bounds of the target one row in a million may govern a mean, so no interval of
+it holds in finite samples: the number is measured, and its bootstrap interval tells
+how much it would vary over such samples. With y in [a, b] known before, and predictions
+cut to it, absolute errors are in [0, b − a], and
+
+    MAE, pinball   empirical Bernstein
+    RMSE           the square root of that of the mean square, in [0, (b − a)²]
+    R²             1 − MSE/Var y; |sd − √V| ≤ (b − a)·√(2·ln(2/δ)/(n − 1))  (Maurer and
+                   Pontil, 2009, both sides)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.special import xlogy
+
+from certus.certificate import Claim, Strength
+from certus.typing import Array
+from certus.verify.deciding import measured
+from certus.verify.ranking import MetricEnds
+from certus.verify.statistical import (
+    ROWS,
+    SURE,
+    bernstein,
+    hoeffding,
+    number,
+    outwards,
+)
+
+_DRAWS = 1000
+_MANY = 20_000  # rows from which on fewer samples are drawn
+#: Formulas, by metric.
+_FORMULA = {
+    "rmse": "root of the mean of (prediction − truth)²",
+    "mae": "mean of |prediction − truth|",
+    "r2": "1 − mean (prediction − truth)² / variance of the truth",
+    "pinball": "mean of q·(y − z) where y > z, else (1 − q)·(z − y), q = {at:g}",
+    "poisson": "mean of 2·(y·ln(y/z) − y + z)",
+    "gamma": "mean of 2·(ln(z/y) + y/z − 1)",
+}
+
+
+def _parts(truth: Array, guess: Array, metric: str, at: float) -> Array:
+    """The columns whose means give the metric, one row each."""
+    if metric == "mae":
+        return np.abs(guess - truth)[None]
+    if metric == "pinball":
+        short = truth - guess
+        return np.maximum(at * short, (at - 1) * short)[None]
+    if metric == "poisson":
+        return (2 * (xlogy(truth, truth / guess) - truth + guess))[None]
+    if metric == "gamma":
+        return (2 * (np.log(guess / truth) + truth / guess - 1))[None]
+    squares = np.square(guess - truth)
+    if metric == "rmse":
+        return squares[None]
+    centred = truth - truth.mean()
+    return np.stack([squares, centred, np.square(centred)])
+
+
+def _joined(means: Array, metric: str) -> Array:
+    """The metric from the means, for one sample or many."""
+    if metric == "rmse":
+        return np.sqrt(means[0])
+    if metric == "r2":
+        spread = means[2] - np.square(means[1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.where(spread > 0, 1 - means[0] / spread, np.nan))
+    return np.asarray(means[0])
+
+
+def bootstrap(parts: Array, joined: Callable[[Array], Array], outside: float) -> Array:
+    """Ends of the percentile interval over samples drawn from the rows; fixed seed.
+
+    Parameters
+    ----------
+    parts : ndarray of shape (k, n)
+        Columns whose means give the number.
+    joined : callable
+        From means of shape (k, draws) to numbers.
+    outside : float
+        Share of the samples outside the interval.
+    """
+    n = parts.shape[1]
+    rng = np.random.default_rng(0)
+    draws = _DRAWS if n <= _MANY else 200
+    means = np.empty((len(parts), draws))
+    for draw in range(draws):
+        means[:, draw] = parts[:, rng.integers(0, n, n)].mean(axis=1)
+    found = joined(means)
+    found = found[np.isfinite(found)]
+    if not len(found):
+        return np.array([math.nan, math.nan])
+    return np.quantile(found, [outside / 2, 1 - outside / 2])
+
+
+def amount_interval(
+    truth: Array,
+    guess: Array,
+    metric: str,
+    bounds: tuple[float, float],
+    delta: float,
+    at: float = 0.5,
+) -> MetricEnds | None:
+    """Finite-sample interval of a metric for a target with bounds; None without one.
+
+    Parameters
+    ----------
+    truth, guess : ndarray of shape (n,)
+        Targets and predictions, all within the bounds.
+    metric : {"rmse", "mae", "r2", "pinball"}
+        Deviances have none.
+    bounds : (float, float)
+        Known before the data.
+    delta : float
+        Failure probability: the chance that the statement does not hold.
+    at : float
+        Level of the pinball loss.
+    """
+    reach, n = bounds[1] - bounds[0], len(truth)
+    if metric in ("poisson", "gamma"):
+        return None
+    tail = delta / 2 if metric == "r2" else delta
+    parts = _parts(truth / reach, guess / reach, metric, at)
+    value = float(_joined(parts.mean(axis=1), metric))
+    most = max(at, 1 - at) if metric == "pinball" else 1.0
+    losses = np.clip(parts[0] / most, 0.0, 1.0)
+    mean, half, method = float(losses.mean()), hoeffding(n, tail), "Hoeffding"
+    if bernstein(n, tail, 0.0) < half:
+        spread = float(np.var(losses, ddof=1))
+        half, method = bernstein(n, tail, spread), "empirical Bernstein"
+    low, high = max(0.0, mean - half) * most, min(1.0, mean + half) * most
+    if metric in ("mae", "pinball"):
+        return MetricEnds(reach * low, reach * high, reach * value, method, n)
+    if metric == "rmse":
+        root = math.sqrt(low), math.sqrt(high)
+        return MetricEnds(reach * root[0], reach * root[1], reach * value, method, n)
+    if n < 2:
+        return MetricEnds(-math.inf, 1.0, value, method, n)
+    sd = float(np.std(truth / reach, ddof=1))
+    wide = math.sqrt(2 * (math.log(2) - math.log(tail)) / (n - 1)) * (1 + SURE)
+    least, most_sd = max(0.0, sd - wide), min(0.5, sd + wide)
+    worst = 1 - high / least**2 if least > 0 else -math.inf
+    best = 1 - low / most_sd**2 if most_sd > 0 else 1.0
+    return MetricEnds(worst, min(1.0, best), value, f"{method} and Maurer–Pontil", n)
+
+
+def amount_claims(
+    truth: Array,
+    guess: Array,
+    metric: str,
+    *,
+    delta: float,
+    at: float,
+    why: str,
+    bounds: tuple[float, float] | None,
+    rows: str,
+) -> tuple[Claim, ...]:
+    """The metric asked for, then RMSE, MAE and R², as far as they differ from it.
+
+    Parameters
+    ----------
+    truth, guess : ndarray of shape (n,)
+    metric : str
+        The one that was asked for.
+    delta : float
+        Failure probability: the chance that the statement does not hold.
+    at : float
+        Level of the pinball loss.
+    why : str
+        Why there is no interval; empty if the rows are independent.
+    bounds : (float, float) or None
+        Bounds of the target.
+    rows : str
+        What the rows are called.
+    """
+    truth, guess = np.asarray(truth, float), np.asarray(guess, float)
+    names = list(dict.fromkeys([metric, "rmse", "mae", "r2"]))
+    if bounds is not None:
+        low, high = bounds
+        if truth.min() < low or truth.max() > high:
+            raise ValueError(
+                f"bounds must hold every target, got {truth.min():.6g} to "
+                f"{truth.max():.6g} outside [{low:.6g}, {high:.6g}]."
+            )
+        guess = np.clip(guess, low, high)
+    return tuple(
+        _claim(name, names, truth, guess, delta, at, why, bounds, rows)
+        for name in names
+    )
+
+
+def _claim(
+    name: str,
+    names: Sequence[str],
+    truth: Array,
+    guess: Array,
+    delta: float,
+    at: float,
+    why: str,
+    bounds: tuple[float, float] | None,
+    rows: str,
+) -> Claim:
+    about, seen = _FORMULA[name].format(at=at), f"{len(truth):,} {rows}"
+    if bounds is not None and not why:
+        share = 0.5 if name == names[0] else 0.5 / (len(names) - 1)
+        ends = amount_interval(truth, guess, name, bounds, delta * share, at)
+        if ends is not None:
+            return _bounded(name, ends, about, seen, delta, bounds, len(names))
+    scale = float(max(np.abs(truth).max(), np.abs(guess).max())) or 1.0
+    unit = 1.0 if name in ("r2", "gamma") else scale
+    parts = _parts(truth / scale, guess / scale, name, at)
+    value = unit * float(_joined(parts.mean(axis=1), name))
+    if not math.isfinite(value):
+        said = f"not defined on {seen}: it needs a spread of truths, or predictions"
+        return measured(name, None, f"{said} above 0", objective=about)
+    words = f"{number(value)} on {seen}"
+    if why:
+        return measured(name, value, f"{words}, {why}", objective=about)
+    low, high = unit * bootstrap(parts, lambda means: _joined(means, name), delta)
+    return measured(
+        name,
+        value,
+        f"{words}; {number(low)} to {number(high)} over samples drawn from these rows",
+        objective=f"{about}; bootstrap, {100 * (1 - delta):g} % of the samples",
+    )
+
+
+def _bounded(
+    name: str,
+    ends: MetricEnds,
+    about: str,
+    seen: str,
+    delta: float,
+    bounds: tuple[float, float],
+    count: int,
+) -> Claim:
+    low = outwards(ends.low, up=False, digits=3) if ends.low > -math.inf else -math.inf
+    high = outwards(ends.high, up=True, digits=3)
+    more = name == "r2"
+    empty = ends.low == -math.inf if more else ends.high >= bounds[1] - bounds[0]
+    least = "−∞" if low == -math.inf else number(low)
+    return Claim(
+        *(name, Strength.STATISTICAL, ends.low if more else ends.high, None),
+        met=None if empty else True,
+        objective=f"{about}: {ends.method}, {seen}; target and predictions cut to "
+        f"[{bounds[0]:g}, {bounds[1]:g}]",
+        theorem=f"{ends.method}; all {count} intervals hold together with probability "
+        f"at least {1 - delta:.6g}",
+        assumptions=(*ROWS, "no target is outside the bounds that were given"),
+        delta=delta,
+        detail=f"{number(ends.value)}, and between {least} and {number(high)} on new "
+        "rows like these",
+    )
