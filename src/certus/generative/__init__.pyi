@@ -1,4 +1,6 @@
 # Written by `make stubs` from the rows of the package; do not edit.
+from certus.generative.autoencoder import Autoencoder as Autoencoder
+from certus.generative.autoregressive import AutoregressiveDensity as AutoregressiveDensity
 from certus.generative.closest import ClosestGaussian as ClosestGaussian
 from certus.generative.examination import ColumnDistance as ColumnDistance
 from certus.generative.f_divergences import DIVERGENCES as DIVERGENCES
@@ -17,6 +19,7 @@ from certus.generative.mixtures import NoisedMixture as NoisedMixture
 from certus.generative.noising import NoisingChain as NoisingChain
 from certus.generative.flow import NormalizingFlow as NormalizingFlow
 from certus.generative.quantiles import QuantileMap as QuantileMap
+from certus.generative.pictures import SamplePictures as SamplePictures
 from certus.generative.sde import StochasticDE as StochasticDE
 from certus.generative.transport import TriangularMap as TriangularMap
 from certus.generative.vae import VariationalAutoencoder as VariationalAutoencoder
@@ -31,6 +34,7 @@ from certus.generative.examining import examine as examine
 from certus.generative.divergences import f_divergence as f_divergence
 from certus.generative.noising import fit_linear_score as fit_linear_score
 from certus.generative.ode import flow_log_likelihood as flow_log_likelihood
+from certus.generative.frechet import frechet_distance as frechet_distance
 from certus.generative.noising import gaussian_backward as gaussian_backward
 from certus.generative.ode import integrate_flow as integrate_flow
 from certus.generative.transport import inverse_jacobian_error as inverse_jacobian_error
@@ -42,6 +46,7 @@ from certus.generative.discrepancy import mmd_test as mmd_test
 from certus.generative.modes import mode_shares as mode_shares
 from certus.generative.divergences import optimal_discriminator as optimal_discriminator
 from certus.generative.sde import ornstein_uhlenbeck as ornstein_uhlenbeck
+from certus.generative.pictures import picture_sheet as picture_sheet
 from certus.generative.ode import probability_flow as probability_flow
 from certus.generative.quantiles import push_forward as push_forward
 from certus.generative.sde import reverse_time as reverse_time

@@ -12,6 +12,7 @@ no attribute of that name.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from certus.base import Fitted, Model, check_number, generator_of, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence
 from certus.evidence import NetworkWitness
+from certus.generative.given import inner_ends, read_given
 from certus.generative.options import check_options
 from certus.generative.outliers import OutlierCalibration
 from certus.generative.rows import RowTask, Standardization, hold_out, read_rows
@@ -33,14 +35,14 @@ from certus.neural_network.optim import make_step, warmed_average
 from certus.neural_network.run import Losses, TrainingStep, threads_for
 from certus.typing import Array, MatrixLike
 
-__all__ = ["ExplicitModel", "GenerativeModel", "ImplicitModel"]
+__all__ = ["ExplicitModel", "GenerativeModel", "ImplicitModel", "RowModel"]
 
 
-class GenerativeModel(Model):
-    """Base of generative models; abstract.
+class RowModel(Model):
+    """Base of models that train a network on rows; abstract.
 
     Subclasses define ``__init__`` with the parameters of ``GenerativeOptions``, ``fit``
-    and the three methods below; further hooks have defaults.
+    and the two methods below; further hooks have defaults.
     """
 
     network_: Any
@@ -57,10 +59,6 @@ class GenerativeModel(Model):
         """The losses of standardised rows; ``"loss"`` is a mean over rows."""
         raise NotImplementedError
 
-    def _draw(self, n: int, codes: Array | None, rng: np.random.Generator) -> Array:
-        """Draw standardised rows, of these classes where there are any."""
-        raise NotImplementedError
-
     # -- hooks with defaults ----------------------------------------------------------
 
     def _check(self) -> None:
@@ -70,6 +68,12 @@ class GenerativeModel(Model):
     def _scaling(self, X: Array) -> Standardization:
         """What standardises rows."""
         return Standardization.of(X)
+
+    def _encoded(self, X: Array, fresh: bool) -> Array:
+        """Rows as the network learns them; ``fresh`` learns how they are made."""
+        if fresh:
+            self.loc_, self.scale_, self.varies_ = self._scaling(X)
+        return self._scaled.inner(X)
 
     def _prepare(self, Z: Array, held: Array | None, rng: np.random.Generator) -> None:
         """What is fitted before the network, on standardised rows."""
@@ -109,9 +113,7 @@ class GenerativeModel(Model):
         fresh = not (self.warm_start and hasattr(self, "network_"))
         X = read_rows(self, X, reset=fresh)
         codes = self._read_classes(y, len(X), fresh)
-        if fresh:
-            self.loc_, self.scale_, self.varies_ = self._scaling(X)
-        Z = self._scaled.inner(X)
+        Z = self._encoded(X, fresh)
         rest, held = np.arange(len(Z)), None
         if self._needs_held_out():
             rest, held = hold_out(self, len(Z), codes, rng)
@@ -205,45 +207,7 @@ class GenerativeModel(Model):
             )
         return np.asarray(places)
 
-    # -- drawing ----------------------------------------------------------------------
-
-    def sample(
-        self, n_samples: int = 1, *, y: Any = None, random_state: Any = None
-    ) -> Any:
-        """Draw rows.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            How many.
-        y : label or array of labels, optional
-            Classes of the rows, for a model that was fitted with classes. By default
-            each row has a class at random, as frequent as in the fit.
-        random_state : int, RandomState or None
-            Seed or generator of all random numbers. With None each call draws others.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features)
-            Rows, in the units of the fit; images in their shape.
-        y : ndarray of shape (n_samples,)
-            Their classes; only of a model that was fitted with classes.
-        """
-        check_is_fitted(self, "network_")
-        check_number("n_samples", n_samples, 1, integer=True)
-        rng = generator_of(random_state)
-        n, known = int(n_samples), hasattr(self, "classes_")
-        if y is not None and not known:
-            raise ValueError(
-                f"This {type(self).__name__} was fitted without classes; leave out y."
-            )
-        codes = None
-        if known and y is None:
-            codes = rng.choice(len(self.classes_), n, p=self.class_prior_)
-        elif known:
-            codes = self._codes_of(np.broadcast_to(np.asarray(y), (n,)))
-        X = self._shaped(self._scaled.outer(self._draw(n, codes, rng)))
-        return (X, self.classes_[codes]) if known else X
+    # -- rows -------------------------------------------------------------------------
 
     def _shaped(self, X: Array) -> Array:
         """Rows in the shape of those of the fit."""
@@ -275,12 +239,123 @@ class GenerativeModel(Model):
         return tags
 
 
+class GenerativeModel(RowModel):
+    """Base of models that draw rows; abstract."""
+
+    def _draw(self, n: int, codes: Array | None, rng: np.random.Generator) -> Array:
+        """Draw standardised rows, of these classes where there are any."""
+        raise NotImplementedError
+
+    def sample(
+        self, n_samples: int = 1, *, y: Any = None, random_state: Any = None
+    ) -> Any:
+        """Draw rows.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            How many.
+        y : label or array of labels, optional
+            Classes of the rows, for a model that was fitted with classes. By default
+            each row has a class at random, as frequent as in the fit.
+        random_state : int, RandomState or None
+            Seed or generator of all random numbers. With None each call draws others.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Rows, in the units of the fit; images in their shape.
+        y : ndarray of shape (n_samples,)
+            Their classes; only of a model that was fitted with classes.
+        """
+        n, codes, rng = self._asked(n_samples, y, random_state)
+        if hasattr(self, "classes_") and codes is None:
+            codes = rng.choice(len(self.classes_), n, p=self.class_prior_)
+        return self._with_classes(self._scaled.outer(self._draw(n, codes, rng)), codes)
+
+    def _asked(
+        self, n_samples: Any, y: Any, random_state: Any
+    ) -> tuple[int, Array | None, np.random.Generator]:
+        """What ``sample`` was asked for; classes are None where they are open."""
+        check_is_fitted(self, "network_")
+        check_number("n_samples", n_samples, 1, integer=True)
+        n, rng = int(n_samples), generator_of(random_state)
+        if y is None:
+            return n, None, rng
+        if not hasattr(self, "classes_"):
+            raise ValueError(
+                f"This {type(self).__name__} was fitted without classes; leave out y."
+            )
+        return n, self._codes_of(np.broadcast_to(np.asarray(y), (n,))), rng
+
+    def _with_classes(self, X: Array, codes: Array | None) -> Any:
+        """What ``sample`` returns."""
+        X = self._shaped(X)
+        return X if codes is None else (X, self.classes_[codes])
+
+
 class ExplicitModel(OutlierCalibration, DensityMixin, GenerativeModel):
     """Base of generative models with a density, or a bound of it; abstract."""
 
     def _log_density(self, Z: Array) -> Array:
         """Log p of standardised rows, float64."""
         raise NotImplementedError
+
+    def _draw_given(
+        self,
+        n: int,
+        ends: tuple[Array, Array],
+        codes: Array | None,
+        rng: np.random.Generator,
+    ) -> tuple[Array, Array | None]:
+        """Draw standardised rows between two ends of each column, and their classes."""
+        raise NotImplementedError
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        *,
+        y: Any = None,
+        given: Mapping[Any, Any] | None = None,
+        random_state: Any = None,
+    ) -> Any:
+        """Draw rows, on conditions if there are any.
+
+        The model's own text says how conditions are met, and how exactly.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            How many.
+        y : label or array of labels, optional
+            Classes of the rows, for a model that was fitted with classes. By default
+            each row has a class at random, as frequent as in the fit; on conditions, as
+            frequent as among the model's rows that meet them.
+        given : dict, optional
+            Conditions: from the number or the name of a column to a value, or to
+            (low, high). Pixels of an image are numbered row by row.
+        random_state : int, RandomState or None
+            Seed or generator of all random numbers. With None each call draws others.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Rows, in the units of the fit; images in their shape.
+        y : ndarray of shape (n_samples,)
+            Their classes; only of a model that was fitted with classes.
+        """
+        if given is None or (isinstance(given, Mapping) and not given):
+            return super().sample(n_samples, y=y, random_state=random_state)
+        n, codes, rng = self._asked(n_samples, y, random_state)
+        box = read_given(self, given)
+        ends = inner_ends(self._scaled, box)
+        if not np.isfinite(ends).any():  # of columns that are constant in any case
+            return super().sample(n_samples, y=y, random_state=rng)
+        Z, codes = self._draw_given(n, ends, codes, rng)
+        # Values come back as they were given, not through a division and a product.
+        return self._with_classes(
+            np.clip(self._scaled.outer(Z), box.low, box.high), codes
+        )
 
     def score_samples(self, X: MatrixLike) -> Array:
         """Log-density of each row, in the units of X.

@@ -22,7 +22,7 @@ from certus._core.sharing import shares
 from certus.base import certified_fit, check_choice, check_number
 from certus.certificate import Evidence
 from certus.generative.base import ExplicitModel
-from certus.generative.imputing import imputed
+from certus.generative.imputing import imputed, rows_by_weight
 from certus.generative.options import GenerativeOptions
 from certus.generative.rows import TOGETHER, read_rows
 from certus.generative.starts import MixtureStart, best_mixture, gaussian
@@ -41,9 +41,12 @@ BEYOND, MARGIN = 0.001, 0.1
 class NormalizingFlow(TransformerMixin, ExplicitModel):
     """A density with an invertible network, which starts at a fitted mixture.
 
+    ``sample(given=...)`` takes proposals of the mixture, at least eight for each row,
+    by their weight under the flow's density; that is exact for many proposals.
+
     Objective
     ---------
-    max over θ of the mean of log r(S(x)) + log |det ∇S(x)|, S a stack of increasing
+    max over θ of the mean of ``log r(S(x)) + log |det ∇S(x)|``, S a stack of increasing
     triangular maps and r a mixture of Gaussians.
 
     Certificate
@@ -250,6 +253,15 @@ default="spline"
         network = copy.deepcopy(self.network_).float()
         x: Array = network.inverse(torch.as_tensor(z, dtype=torch.float32)).numpy()
         return x.astype(np.float64)
+
+    def _draw_given(
+        self,
+        n: int,
+        ends: tuple[Array, Array],
+        codes: Array | None,
+        rng: np.random.Generator,
+    ) -> tuple[Array, Array | None]:
+        return rows_by_weight(self, n, ends, rng), None
 
     @torch.no_grad()
     def transform(self, X: MatrixLike) -> Array:

@@ -1,9 +1,10 @@
-"""Gaps in rows: expected values under a flow, by proposals from its mixture.
+"""Gaps in rows, and rows on conditions, by proposals from a flow's mixture.
 
     E[x_gap | x_rest] ≈ Σ wᵢxᵢ/Σ wᵢ,   xᵢ ~ r(· | x_rest),   wᵢ = p(xᵢ)/r(xᵢ)
 
 A mixture's conditional law is a mixture again; the flow's density corrects it by
-self-normalised importance weights.
+self-normalised importance weights. Rows on conditions are such proposals, taken by
+their weights; a proposal outside a range has none.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from certus.base import generator_of
 from certus.generative.starts import MixtureStart
 from certus.typing import Array
 
-#: Proposals for each row.
-DRAWS = 512
+#: Proposals for each row, and of a batch where rows are drawn on conditions.
+DRAWS, BATCH = 512, 4096
+#: Proposals inside the ranges for each row that is asked for, and batches at most.
+EACH, BATCHES = 8, 200
 
 
 def imputed(model: Any, X: Array, random_state: Any) -> Array:
@@ -39,13 +42,51 @@ def imputed(model: Any, X: Array, random_state: Any) -> Array:
     means, precisions, log_shares = _precisions(model.mixture_)
     for i in np.flatnonzero(np.isnan(Z).any(axis=1)):
         gap = np.isnan(Z[i])
-        proposals = _conditional(Z[i], gap, means, precisions, log_shares, rng)
+        proposals = _conditional(Z[i], gap, means, precisions, log_shares, rng, DRAWS)
         log_r = model.mixture_.score_samples(proposals)
         w = model._log_density(proposals) - log_r
         w = np.exp(w - logsumexp(w))
         Z[i, gap] = w @ proposals[:, gap]
     filled = scaled.outer(Z)
     return np.where(np.isnan(X), filled, X)
+
+
+def rows_by_weight(
+    model: Any, n: int, ends: tuple[Array, Array], rng: np.random.Generator
+) -> Array:
+    """Standardised rows of a flow that lie in a box.
+
+    Parameters
+    ----------
+    model : NormalizingFlow
+        Fitted.
+    n : int
+        How many rows.
+    ends : tuple of arrays of shape (d,)
+        Lowest and highest number of each standardised column.
+    rng : numpy.random.Generator
+        Random numbers.
+    """
+    low, high = ends
+    row = np.where(low == high, low, np.nan)
+    gap, parts = np.isnan(row), _precisions(model.mixture_)
+    kept: list[Array] = []
+    for _ in range(BATCHES):
+        if not gap.any():
+            return np.tile(row, (n, 1))
+        Z = _conditional(row, gap, *parts, rng, BATCH)
+        kept.append(Z[((low <= Z) & (high >= Z))[:, gap].all(axis=1)])
+        if sum(map(len, kept)) >= EACH * n:
+            break
+    Z = np.concatenate(kept)
+    if len(Z) < n:
+        raise ValueError(
+            f"only {len(Z):,} of {BATCHES * BATCH:,} proposals met the conditions, and "
+            f"{n:,} rows were asked for. Widen a range, or give a value instead."
+        )
+    w = model._log_density(Z) - model.mixture_.score_samples(Z)
+    w = np.exp(w - w.max()) + 1e-300
+    return Z[rng.choice(len(Z), n, replace=False, p=w / w.sum())]
 
 
 def _precisions(mixture: Any) -> tuple[Array, Array, Array]:
@@ -63,6 +104,7 @@ def _conditional(
     precisions: Array,
     log_shares: Array,
     rng: np.random.Generator,
+    count: int,
 ) -> Array:
     """Rows from the mixture's law of the gaps, given the rest of a row."""
     k, rest = len(means), ~gap
@@ -82,9 +124,9 @@ def _conditional(
         weight[j] += 0.5 * (np.linalg.slogdet(S)[1] if rest.any() else 0.0)
         weight[j] -= 0.5 * off @ S @ off
     p = np.exp(weight - logsumexp(weight))
-    which = rng.choice(k, DRAWS, p=p / p.sum())
-    found = np.tile(row, (DRAWS, 1))
-    e = rng.standard_normal((DRAWS, int(gap.sum())))
+    which = rng.choice(k, count, p=p / p.sum())
+    found = np.tile(row, (count, 1))
+    e = rng.standard_normal((count, int(gap.sum())))
     for j in np.unique(which):
         at = which == j
         step = np.linalg.solve(roots[j].T, e[at].T).T

@@ -23,11 +23,20 @@ from certus._core.sharing import shares
 from certus.base import certified_fit, check_choice, check_number
 from certus.certificate import Evidence
 from certus.generative.base import ExplicitModel
+from certus.generative.conditions import rows_by_codes
+from certus.generative.filling import by_codes, filled
 from certus.generative.options import GenerativeOptions
 from certus.generative.rows import Standardization
+from certus.generative.vae_likelihood import (
+    importance_bounds,
+    integrated,
+    normal_log_density,
+    paired,
+    sigmoid,
+    start_at_components,
+)
 from certus.neural_network.modules.arguments import require_counts
 from certus.neural_network.modules.variational import LIKELIHOODS, Variational
-from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import Losses
 from certus.typing import Array, MatrixLike
 
@@ -35,17 +44,15 @@ __all__ = ["VariationalAutoencoder"]
 
 #: Draws of a code for the bound of ``score_samples``.
 DRAWS = 100
-#: Numbers that are decoded together.
-TOGETHER = 1 << 22
-#: The least σ² of a linear network, of spreads that are 1.
-FLOOR = 1e-6
-#: Half the width of the square of codes that is integrated over, and its points.
-REACH, GRID = 6.0, 161
 
 
 @shares(GenerativeOptions, batch_size=128)
 class VariationalAutoencoder(TransformerMixin, ExplicitModel):
     """A decoder from normal codes to rows, fitted by a bound of the likelihood.
+
+    ``sample(given=...)`` moves codes by 60 rounds of Markov chains that keep the law of
+    code, class and row on the conditions: exact after many rounds, nearly so after
+    these. Values far from all rows of the model are refused.
 
     Objective
     ---------
@@ -55,13 +62,15 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
     Certificate
     -----------
     ``gap_to_best`` (PROVED, linear networks with a normal likelihood): how far the
-    bound is below the largest likelihood of probabilistic PCA. ``likelihood_bound``
-    (MEASURED): the bound on rows held out, by the verifier's own networks and draws,
-    and the components that carry nothing. ``codes_agree`` (PROVED): codes and rows are
-    those of the weights. ``integrated_likelihood`` (MEASURED, at most two components):
-    log p by quadrature, which shows how far below it the bound is. ``gain_over_pca``
-    (MEASURED): the bound minus the likelihood of probabilistic PCA with as many
-    components.
+    bound is below the largest likelihood of probabilistic PCA. ``likelihood_bound`` and
+    ``importance_bound`` (STATISTICAL on new rows, MEASURED on rows held out): the
+    bounds, by the verifier's own networks and draws, and the components that carry
+    nothing. ``bits_per_dimension`` (the same): where values are evenly spaced, as
+    pixels are, the bits of a value with rounding. ``codes_agree`` (PROVED): codes and
+    rows are those of the weights. ``integrated_likelihood`` (PROVED, at most two
+    components): log p between two bounds, which shows how far below it the others are.
+    ``gain_over_pca`` (MEASURED): the bound minus the likelihood of probabilistic PCA
+    with as many components.
 
     Parameters
     ----------
@@ -199,33 +208,12 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         )
 
     def _closed_form(self, width: int) -> nn.Module | None:
-        """Probabilistic PCA: axes with their surplus variance, σ² the mean of the rest.
-
-        Axes are not turned, so that the posterior has independent components.
-        """
+        """Probabilistic PCA, where both networks are linear."""
         Z = self.__dict__.pop("_rows", None)
         if Z is None or self._needs_held_out():
             return None
-        module: Any = self._build(width, 0).double()
-        k, mean = int(self.n_components), Z.mean(axis=0)
-        _, s, Vt = np.linalg.svd(Z - mean, full_matrices=False)
-        values, axes = np.zeros(max(width, k)), np.zeros((k, width))
-        values[: len(s)] = s**2 / len(Z)
-        axes[: len(Vt)] = Vt[:k]
-        noise = max(float(values[min(k, width - 1) : width].mean()), FLOOR)
-        surplus = np.maximum(values[:k] - noise, 0.0)
-        W = axes.T * np.sqrt(surplus)
-        precision = surplus / noise + 1.0  # of the posterior, M/σ²
-        A = W.T / (surplus + noise)[:, None]
-        state = {
-            "encoder.output.weight": np.vstack([A, np.zeros_like(A)]),
-            "encoder.output.bias": np.concatenate([-A @ mean, -np.log(precision)]),
-            "decoder.output.weight": W,
-            "decoder.output.bias": mean,
-            "log_noise": np.array([math.log(noise)]),
-        }
-        module.load_state_dict({name: torch.as_tensor(a) for name, a in state.items()})
-        return module
+        module = self._build(width, 0).double()
+        return start_at_components(module, Z, int(self.n_components))
 
     def _losses(self, module: Any, x: Tensor, c: Tensor | None) -> Losses:
         if self.n_draws > 1:
@@ -253,7 +241,9 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
 
     def _log_density(self, Z: Array) -> Array:
         # The same draws for every row: a score does not depend on the other rows.
-        return self._over_classes(lambda c: self._bounds(Z, c, DRAWS, 0, alike=True))
+        return self._over_classes(
+            lambda c: importance_bounds(self.network_, Z, c, DRAWS, 0, alike=True)
+        )
 
     def _over_classes(self, of_class: Any) -> Array:
         """Log of a mean over classes with their shares, where there are classes."""
@@ -261,30 +251,6 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
             return np.asarray(of_class(None))
         found = np.array([of_class(c) for c in range(len(self.classes_))])
         return np.asarray(logsumexp(found + np.log(self.class_prior_)[:, None], axis=0))
-
-    @torch.no_grad()
-    def _bounds(
-        self, Z: Array, code: int | None, n_draws: int, seed: int, alike: bool = False
-    ) -> Array:
-        """The importance-weighted bound of each row."""
-        some = max(1, TOGETHER // (n_draws * Z.shape[1]))
-        parts = []
-        with own_generator():
-            torch.default_generator.manual_seed(seed)
-            for i in range(0, len(Z), some):
-                if alike:
-                    torch.default_generator.manual_seed(seed)
-                x, c = self._pair(Z[i : i + some], code)
-                w = self.network_.log_weights(x, c, n_draws, alike=alike)
-                parts.append(torch.logsumexp(w, dim=0) - math.log(n_draws))
-        return torch.cat(parts).numpy()
-
-    def _pair(self, Z: Array, code: Any) -> tuple[Tensor, Tensor | None]:
-        """Rows and their classes as tensors."""
-        x = torch.from_numpy(np.ascontiguousarray(Z))
-        if code is None:
-            return x, None
-        return x, torch.as_tensor(np.broadcast_to(code, len(Z)).copy())
 
     def bound(
         self, X: MatrixLike, *, n_draws: int = DRAWS, random_state: Any = None
@@ -309,10 +275,11 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         check_number("n_draws", n_draws, 1, integer=True)
         rng = np.random.default_rng(random_state)
         seed, Z = int(rng.integers(2**62)), self._inner(X)
-        found = self._over_classes(lambda c: self._bounds(Z, c, int(n_draws), seed))
+        found = self._over_classes(
+            lambda c: importance_bounds(self.network_, Z, c, int(n_draws), seed)
+        )
         return found - self._scaled.log_volume()
 
-    @torch.no_grad()
     def log_likelihood(self, X: MatrixLike) -> Array:
         """Log p(x) of each row: a formula, or an integral over at most two components.
 
@@ -329,9 +296,9 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         """
         Z = self._inner(X)
         if self._linear:
-            found = self._normal_log_density(Z)
+            found = normal_log_density(self.weights_, self.noise_variance_, Z)
         elif self.network_.config["n_components"] <= 2:
-            found = self._over_classes(lambda c: self._integrated(Z, c))
+            found = self._over_classes(lambda c: integrated(self.network_, Z, c))
         else:
             raise ValueError(
                 "The likelihood is an integral over "
@@ -340,47 +307,15 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
             )
         return found - self._scaled.log_volume()
 
-    def _normal_log_density(self, Z: Array) -> Array:
-        weights = self.weights_
-        W, m = weights["decoder.output.weight"], weights["decoder.output.bias"]
-        C = W @ W.T + self.noise_variance_ * np.eye(len(m))
-        L = np.linalg.cholesky(C)
-        r = np.linalg.solve(L, (Z - m).T)
-        logs = 2 * np.log(np.diag(L)).sum() + len(m) * math.log(2 * math.pi)
-        return np.asarray(-0.5 * (np.square(r).sum(axis=0) + logs))
-
-    def _integrated(self, Z: Array, code: int | None) -> Array:
-        axis = np.linspace(-REACH, REACH, GRID)
-        k = self.network_.config["n_components"]
-        z = np.stack(np.meshgrid(*[axis] * k, indexing="ij"), axis=-1).reshape(-1, k)
-        step = k * math.log(axis[1] - axis[0])
-        prior = -0.5 * (np.square(z) + math.log(2 * math.pi)).sum(axis=1) + step
-        codes, c = self._pair(z, code)
-        m = self.network_.decode(codes, c)  # (points, n_inputs)
-        some = max(1, TOGETHER // len(m))
-        parts = [
-            self._all_pairs(torch.from_numpy(Z[i : i + some]), m).numpy()
-            for i in range(0, len(Z), some)
-        ]
-        return np.asarray(logsumexp(np.hstack(parts) + prior[:, None], axis=0))
-
-    def _all_pairs(self, x: Tensor, m: Tensor) -> Tensor:
-        """Log p(x | z) of every row at every code, (points, rows), by one product."""
-        if self.likelihood == "bernoulli":
-            return m @ x.T - nn.functional.softplus(m).sum(dim=1, keepdim=True)
-        noise = self.noise_variance_
-        logs = x.shape[1] * math.log(2 * math.pi * noise)
-        return -0.5 * (torch.cdist(m, x).square() / noise + logs)
-
     # -- codes and rows ---------------------------------------------------------------
 
     @torch.no_grad()
     def _draw(self, n: int, codes: Array | None, rng: np.random.Generator) -> Array:
         k = self.network_.config["n_components"]
-        z, c = self._pair(rng.standard_normal((n, k)), codes)
+        z, c = paired(rng.standard_normal((n, k)), codes)
         m = self.network_.decode(z, c).numpy()
         if self.likelihood == "bernoulli":
-            return (rng.random(m.shape) < _sigmoid(m)).astype(np.float64)
+            return (rng.random(m.shape) < sigmoid(m)).astype(np.float64)
         noise = math.sqrt(self.noise_variance_)
         return np.asarray(m + noise * rng.standard_normal(m.shape))
 
@@ -401,7 +336,7 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         ndarray of shape (n_samples, n_components)
         """
         Z = self._inner(X)
-        code = self.network_.encode(*self._pair(Z, self._classes_for(Z, y)))
+        code = self.network_.encode(*paired(Z, self._classes_for(Z, y)))
         return code.mean.numpy()
 
     def _classes_for(self, Z: Array, y: Any) -> Array | None:
@@ -414,7 +349,7 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
 
     def _at_mean_code(self, Z: Array, code: int) -> Array:
         """Log p(x | z) at the mean code, minus the divergence."""
-        x, c = self._pair(Z, code)
+        x, c = paired(Z, code)
         found = self.network_.encode(x, c)
         m = self.network_.decode(found.mean, c)
         kl = found.divergence().sum(dim=1)
@@ -451,8 +386,35 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         return self._shaped(self._scaled.outer(m))
 
     def _mean_rows(self, z: Array, codes: Any) -> Array:
-        m: Array = self.network_.decode(*self._pair(z, codes)).numpy()
-        return _sigmoid(m) if self.likelihood == "bernoulli" else m
+        m: Array = self.network_.decode(*paired(z, codes)).numpy()
+        return sigmoid(m) if self.likelihood == "bernoulli" else m
+
+    def _draw_given(
+        self,
+        n: int,
+        ends: tuple[Array, Array],
+        codes: Array | None,
+        rng: np.random.Generator,
+    ) -> tuple[Array, Array | None]:
+        return rows_by_codes(self, n, ends, codes, rng)
+
+    def impute(self, X: MatrixLike, *, random_state: Any = None) -> Array:
+        """Fill gaps (NaN) with their expected value, given the rest of the row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, NaN where a value is missing.
+        random_state : int, RandomState or None
+            Seed or generator of all random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Known values are unchanged.
+        """
+        check_is_fitted(self, "network_")
+        return filled(self, X, random_state, by_codes)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of :meth:`transform`.
@@ -465,7 +427,3 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
         check_is_fitted(self, "network_")
         k, name = self.network_.config["n_components"], type(self).__name__.lower()
         return np.asarray([f"{name}{i}" for i in range(k)], dtype=object)
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * x))

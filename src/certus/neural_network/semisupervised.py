@@ -47,7 +47,7 @@ class ConsistentClassifier(WrappedClassifier):
     alpha : float, default=1.0
         Strength of the penalty. It is the weight of the term that needs no labels.
     noise : float, default=0.1
-        Standard deviation of ε, in units of X.
+        Standard deviation of the noise ε, in units of X.
 
     Attributes
     ----------

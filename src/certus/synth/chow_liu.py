@@ -18,7 +18,7 @@ from certus.base import (
     validate_data,
 )
 from certus.certificate import Evidence
-from certus.synth.trees import TreeLaw, chow_liu
+from certus.generative.trees import TreeLaw, chow_liu
 from certus.typing import Array, ArrayLike, RandomState
 
 __all__ = ["ChowLiuTree"]

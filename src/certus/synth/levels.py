@@ -140,6 +140,14 @@ def _cell_edges(flats: Array, gap: float, bins: int) -> Array:
     return edges[np.concatenate([[True], np.diff(edges) > 1e-9])]
 
 
+def is_smooth(plan: Plan) -> bool:
+    """Whether a column has numbers between which others lie, not only single ones."""
+    if "knots" not in plan:
+        return False
+    rises = np.diff(plan["levels"]) > 0, np.diff(plan["knots"]) > 0
+    return bool(np.any(rises[0] & rises[1]))
+
+
 def span_of(plan: Plan, values: Any) -> tuple[Array, Array]:
     """The lowest and highest level of each value; gaps are the missing piece."""
     if plan["kind"] in ("empty", "identifier"):

@@ -7,7 +7,8 @@ A generator is a dataclass of arrays with two methods, and a third if it can con
     complete(low, high, rng)    rows of levels within boxes, given each row's box
 
 A generator of another package joins by a row in ``MODELS``; without ``complete``,
-conditions are met by drawing until enough rows meet them.
+conditions are met by drawing until enough rows meet them. One with a field ``smooth``
+learns which columns hold numbers between which others lie.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from certus.generative.trees import TreeLaw, chow_liu
 from certus.synth.levels import place_of
-from certus.synth.trees import TreeLaw, chow_liu
+from certus.synth.networks import AutoregressiveModel, DiffusionModel, FlowModel
 from certus.typing import Array
 
 __all__ = [
@@ -216,9 +218,12 @@ def generator_from(name: str, state: dict[str, Any]) -> Any:
     return MODELS[name](**state)
 
 
-#: The generators by name. Flows, autoregressive models and diffusions join here.
+#: The generators by name.
 MODELS: dict[str, Any] = {
     "tree": TreeModel,
     "copula": GaussianCopula,
+    "autoregressive": AutoregressiveModel,
+    "flow": FlowModel,
+    "diffusion": DiffusionModel,
     "cart": SequentialCart,
 }

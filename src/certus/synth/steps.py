@@ -12,12 +12,14 @@ from certus.base import UncertifiedError, UncertifiedWarning
 from certus.certificate import Claim, Strength
 from certus.config import get_config
 from certus.generative import Examination
-from certus.synth.levels import Plan, decode, encode, plan_levels
+from certus.synth.levels import Plan, decode, encode, is_smooth, plan_levels
 from certus.synth.models import MODELS, state_of
+from certus.synth.networks import has_torch
 from certus.tables.frame import Table
 from certus.typing import Array
 
 __all__ = [
+    "compared",
     "comparison_row",
     "complain_of_copies",
     "draw_until",
@@ -25,6 +27,7 @@ __all__ = [
     "frame_of",
     "is_baseline",
     "learn_levels",
+    "left_out",
     "native",
     "nothing_held_out",
     "rank",
@@ -59,6 +62,8 @@ def learn_levels(
     model = MODELS[name]()
     exact = bool(getattr(model, "exact", False))
     plans = [plan_levels(column, exact=exact) for column in train.columns]
+    if hasattr(model, "smooth"):
+        model.smooth = [is_smooth(plan) for plan in plans]
     U = np.column_stack([encode(p, c, rng) for p, c in zip(plans, train.columns)])
     return plans, state_of(model.fit(U, [plan["edges"] for plan in plans], rng))
 
@@ -66,6 +71,24 @@ def learn_levels(
 def frame_of(plans: list[Plan], U: Array) -> pl.DataFrame:
     """Rows of levels as a table."""
     return pl.DataFrame([decode(plan, U[:, j]) for j, plan in enumerate(plans)])
+
+
+def compared() -> list[str]:
+    """The generators that "auto" compares: those with networks need PyTorch."""
+    return [n for n in MODELS if has_torch() or not _is_network(n)]
+
+
+def left_out() -> list[str]:
+    """What "auto" did not try, in a sentence."""
+    lacks = [name for name in MODELS if name not in compared()]
+    if not lacks:
+        return []
+    named = ", ".join(lacks)
+    return [f"PyTorch is not installed, so these were not tried: {named}."]
+
+
+def _is_network(name: str) -> bool:
+    return bool(getattr(MODELS[name], "network", False))
 
 
 def complain_of_copies(names: list[str]) -> None:

@@ -31,6 +31,7 @@ from certus.synth.levels import Plan, encode, place_of
 from certus.synth.models import MODELS, generator_from
 from certus.synth.private import private_tree
 from certus.synth.steps import (
+    compared,
     comparison_row,
     complain_of_copies,
     draw_until,
@@ -38,6 +39,7 @@ from certus.synth.steps import (
     frame_of,
     is_baseline,
     learn_levels,
+    left_out,
     native,
     nothing_held_out,
     rank,
@@ -62,11 +64,13 @@ class TableSynthesizer(Model):
     identifiers become running numbers.
 
     **Objective**: that of the generator: ``"tree"`` is the tree of dependences between
-    cells with the largest likelihood, ``"copula"`` correlates normal scores, ``"cart"``
-    draws each column from a leaf of a tree on those before it and repeats training
-    rows: a baseline that ``"auto"`` shows and never chooses. ``"auto"`` fits all and
-    keeps the one that a classifier tells least from held-out rows, among those that
-    are not flagged as copies.
+    cells with the largest likelihood, ``"copula"`` correlates normal scores,
+    ``"autoregressive"`` learns each column's cells given those before it by networks
+    that start at the tree, ``"flow"`` and ``"diffusion"`` learn normal scores;
+    ``"cart"`` draws each column from a leaf of a tree on those before it and repeats
+    training rows: a baseline that ``"auto"`` shows and never chooses. ``"auto"`` fits
+    all and keeps the one that a classifier tells least from held-out rows, among those
+    that are not flagged as copies; without PyTorch it leaves out the networks.
 
     **Certificate**: the claims of :func:`certus.generative.examine` about as many rows
     as there are training rows, ``memorised`` first; for a tree also ``best_tree``. With
@@ -74,7 +78,8 @@ class TableSynthesizer(Model):
 
     Parameters
     ----------
-    model : {"auto", "tree", "copula", "cart"}, default="auto"
+    model : {"auto", "tree", "copula", "autoregressive", "flow", "diffusion", "cart"}, \
+default="auto"
         Which generator.
     target : str or None, default=None
         Column to predict, for the claim ``useful``.
@@ -178,7 +183,7 @@ class TableSynthesizer(Model):
         inside = rng.random(read.height) >= share  # a coin for each row
         if share > 0 and not 2 <= inside.sum() <= read.height - 2:
             raise ValueError(f"holdout={share!r} leaves too few rows on one side.")
-        names = list(MODELS) if self.model == "auto" else [self.model]
+        names = compared() if self.model == "auto" else [self.model]
         if self.model == "auto" and not share:
             raise ValueError('model="auto" compares on held-out rows: set holdout > 0.')
         self.form_ = form_of(table)
@@ -255,6 +260,8 @@ class TableSynthesizer(Model):
             for plan in self.columns_
             if plan["kind"] == "identifier"
         ]
+        if self.model == "auto":
+            self.notes_ += left_out()
         if self.flagged_:
             complain_of_copies(names)
 
@@ -331,8 +338,9 @@ class TableSynthesizer(Model):
         n : int, default=1
             Rows.
         given : dict, optional
-            Conditions: a value, or (low, high) for numbers and dates. Trees and
-            copulas draw from the conditional law; others draw until enough rows fit.
+            Conditions: a value, or (low, high) for numbers and dates. Trees, copulas
+            and autoregressive models draw from the conditional law, or nearly; others
+            draw until enough rows fit.
         random_state : int, RandomState or None, default=None
             Seed or generator of all random numbers. None means that of the model.
 
@@ -374,7 +382,8 @@ class TableSynthesizer(Model):
         model = generator_from(self.model_, self.state_)
         if not hasattr(model, "complete"):
             raise NotImplementedError(
-                f'model="{self.model_}" cannot fill gaps; use "tree" or "copula".'
+                f'model="{self.model_}" cannot fill gaps; use "tree", "copula" or '
+                '"autoregressive".'
             )
         rng = generator_of(self.random_state if random_state is None else random_state)
         read = plain_table(table)

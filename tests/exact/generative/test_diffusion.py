@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 from sklearn.datasets import load_digits
 
 from certus import certify, load
@@ -22,7 +22,15 @@ from certus.generative import (
 )
 from certus.neural_network.modules import Denoiser, UNet
 from certus.neural_network.modules.denoiser import LEAST, MOST, NOISINGS
-from certus.verify.denoisers import best_linear, memoriser
+from certus.verify import denoising
+from certus.verify.denoisers import (
+    PlainDenoiser,
+    Statement,
+    best_linear,
+    memoriser,
+)
+from certus.verify.perceptrons import step_of_levels
+from certus.verify.unet import PlainUNet
 
 COVARIANCE = np.array([[1.0, 0.8], [0.8, 1.0]])
 SMALL = {"hidden_layer_sizes": (32, 32), "random_state": 0}
@@ -207,15 +215,26 @@ def test_a_copier_is_named_and_a_model_that_learned_is_not(monkeypatch) -> None:
     claim = model.certificate_["denoising"]
     assert claim.strength is Strength.MEASURED and claim.value < 0.5
     assert claim.detail.startswith("generalises")
-    unet = Diffusion(network="unet", hidden_layer_sizes=(4,), max_iter=1).fit(X)
-    known = np.delete(X.reshape(400, -1), unet.held_out_, axis=0)
-
-    def copied(self: Diffusion, X: np.ndarray, sigma: float) -> np.ndarray:
-        return memoriser(known, X.reshape(len(X), -1), sigma * self.scale_[0])
-
-    monkeypatch.setattr(Diffusion, "denoise", copied)
-    found = certify(unet, X)["denoising"]
-    assert found.detail.startswith("copies") and found.value == pytest.approx(1.0)
+    errors = model.certificate_["denoising_errors"]
+    assert errors.strength is Strength.STATISTICAL and errors.value < 0
+    assert errors.detail.startswith("below the memoriser at σ = 0.05")
+    assert model.certificate_["memoriser_floor"].met
+    Z = (X.reshape(400, -1) - model.loc_)[:, model.varies_]
+    Z /= model.scale_[model.varies_]
+    known = np.delete(Z, model.held_out_, axis=0)
+    with monkeypatch.context() as changed:
+        changed.setattr(denoising, "noise_bits", lambda *given: None)
+        changed.setattr(
+            PlainDenoiser, "values", lambda self, x, s, c: memoriser(known, x, s)
+        )
+        found = certify(model, X)
+        assert found["denoising"].detail.startswith("copies")
+        assert found["denoising"].value == pytest.approx(1.0, abs=0.05)
+        assert found["memoriser_floor"].met
+        # A floor that is computed wrongly is seen: the copier is below it.
+        wrong = lambda k, x, s, reach: memoriser(k, x, 3 * s)  # noqa: E731
+        changed.setattr(denoising, "memoriser", wrong)
+        assert certify(model, X)["memoriser_floor"].met is False
 
 
 def test_new_rows_are_judged_with_a_level(gaussian: Diffusion) -> None:
@@ -242,13 +261,15 @@ def test_faults_are_found(gaussian: Diffusion, tmp_path, monkeypatch) -> None:
 
 
 def test_images_of_odd_sizes() -> None:
-    X = load_digits().images[:60, :7, :5]
+    X = load_digits().images[:30, :5, 2:5]
     model = Diffusion(
-        network="unet", hidden_layer_sizes=(8, 16), max_iter=3, random_state=0
-    ).fit(X, load_digits().target[:60])
+        network="unet", hidden_layer_sizes=(4, 8), max_iter=3, random_state=0
+    ).fit(X, load_digits().target[:30])
     made, _ = model.set_params(n_steps=3).sample(2, random_state=0)
-    assert made.shape == (2, 7, 5) and np.isfinite(made).all()
-    assert model.certificate_["denoiser_agrees"].strength is Strength.REFUSED
+    assert made.shape == (2, 5, 3) and np.isfinite(made).all()
+    claim = model.certificate_["denoiser_agrees"]
+    assert claim.strength in (Strength.MEASURED, Strength.PROVED)
+    assert claim.value < 1e-5
     with pytest.raises(ValueError, match="needs images"):
         Diffusion(network="unet", max_iter=1).fit(normal_rows(50))
     wide = np.random.default_rng(0).normal(size=(30, 130))
@@ -283,3 +304,63 @@ def test_modules_keep_their_config() -> None:
     assert Denoiser(**net.config).config == net.config
     unet = UNet((3, 5, 4), [4, 8], channels_first=False)
     assert UNet(**unet.config).config == unet.config
+
+
+@pytest.mark.parametrize("noising", NOISINGS)
+def test_the_verifiers_unet_is_torchs(noising: str) -> None:
+    """Channels first and last, odd sizes, classes, and its balls hold the truth."""
+    rng = np.random.default_rng(0)
+    for first, n_classes in ((True, 0), (False, 3)):
+        net = UNet(
+            (2, 7, 5),
+            (4, 6),
+            noising=noising,
+            n_classes=n_classes,
+            channels_first=first,
+        ).double()
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.default_generator.manual_seed(0)
+            for p in net.parameters():  # those that begin at zero as well
+                p.add_(0.05 * torch.randn_like(p))
+        weights = {k: v.detach().numpy() for k, v in net.state_dict().items()}
+        plain = PlainUNet(Statement(net.config, weights))
+        x, sigma = rng.normal(size=(4, 70)), np.array([0.01, 0.4, 2.0, 30.0])
+        codes = None if not n_classes else np.array([0, 1, 2, 1])
+        with torch.no_grad():
+            c = None if codes is None else torch.as_tensor(codes)
+            truth = net(torch.from_numpy(x), torch.from_numpy(sigma), c).numpy()
+        np.testing.assert_allclose(plain.values(x, sigma, codes), truth, atol=1e-9)
+        held = plain.denoise(x, sigma, codes)
+        assert (np.abs(held.x - truth) <= held.r).all()
+
+
+def test_bits_of_a_trained_model() -> None:
+    """No model needs fewer bits than the entropy; one that learned needs few more."""
+    rng = np.random.default_rng(0)
+    X, new = (np.round(3 * rng.normal(size=(1000, 3))) for _ in range(2))
+    model = Diffusion(max_iter=200, **SMALL).fit(X)
+    p = np.diff(norm.cdf(np.arange(-15, 17) - 0.5, scale=3))
+    entropy = -(p * np.log2(p)).sum()
+    value = certify(model, new)["bits_per_dimension"].value
+    assert entropy < value < entropy + 0.5
+    held = model.certificate_["bits_per_dimension"]
+    assert held.strength is Strength.MEASURED and abs(held.value - value) < 0.7
+
+
+def test_levels_are_found() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 17, (100, 4)).astype(float)
+    assert step_of_levels(X) == 1.0 and step_of_levels(X / 2) == 0.5
+    assert step_of_levels(X / 255) == pytest.approx(1 / 255)
+    assert step_of_levels(rng.normal(size=(50, 2))) is None
+    assert step_of_levels(np.ones((5, 2))) is None
+
+
+def test_gaps_follow_the_rest_of_the_row(gaussian: Diffusion) -> None:
+    X = normal_rows(60, 11)
+    holed = X.copy()
+    holed[:, 1] = np.nan
+    filled = gaussian.impute(holed, random_state=0)
+    np.testing.assert_array_equal(filled[:, 0], X[:, 0])
+    truth = -1 + 0.8 * (X[:, 0] - 3)
+    assert np.sqrt(np.square(filled[:, 1] - truth).mean()) < 0.35

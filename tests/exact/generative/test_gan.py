@@ -21,6 +21,8 @@ from certus.generative.games import GAMES, TwoPlayerStep, kernel_distance
 from certus.neural_network.batches import Batch
 from certus.neural_network.modules import Adversarial, LipschitzCritic
 from certus.objectives import Logistic, gradient
+from certus.verify.made_rows import fresh_claim, mode_claim
+from certus.verify.perceptrons import RowsGiven
 
 RING = 2 * np.column_stack(
     [np.cos(np.arange(8) * math.pi / 4), np.sin(np.arange(8) * math.pi / 4)]
@@ -241,6 +243,38 @@ def test_a_collapsed_generator_is_named() -> None:
     with torch.no_grad():
         model.network_.generator.output.weight.zero_()
     assert "collapsed" in certify(model, X)["spread"].detail
+
+
+def test_a_missing_mode_is_named_by_the_certificate() -> None:
+    """Made rows of the verifier beside cells of real rows, with a level."""
+    rng = np.random.default_rng(0)
+    X = RING[rng.integers(8, size=2000)] + 0.05 * rng.normal(size=(2000, 2))
+    whole = X[rng.integers(2000, size=4000)]
+    claim = mode_claim(X, whole)
+    assert claim.met and claim.strength is Strength.STATISTICAL and claim.value > 0.5
+    seven = whole[np.linalg.norm(whole - RING[3], axis=1) > 0.5]
+    claim = mode_claim(X, seven)
+    assert claim.met is False and "hardly ever made" in claim.detail
+
+
+def test_a_fresh_critic_sees_what_the_own_one_does_not() -> None:
+    """The own critic is set to zero; the verifier's is not deceived."""
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(600, 2)), rng.normal(size=(3000, 2))
+    model = fitted(X, max_iter=10)
+    with torch.no_grad():
+        for p in model.network_.parameters():
+            p.zero_()
+        model.network_.generator.output.bias += 3.0
+    found = certify(model, new)
+    assert found["divergence"].value < 0.01
+    fresh = found["fresh_critic"]
+    assert fresh.strength is Strength.STATISTICAL and 0.4 < fresh.value <= math.log(2)
+    assert certify(model, X)["fresh_critic"].strength is Strength.MEASURED
+    # Against rows of the same law it finds nothing.
+    rows = RowsGiven(new, new, None, np.arange(3000), np.arange(0), False, {})
+    claim = fresh_claim(rows, rng.normal(size=(4000, 2)), None, 0)
+    assert claim is not None and claim.value == 0.0
 
 
 def test_kernel_distance_is_that_of_normals() -> None:

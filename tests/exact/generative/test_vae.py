@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import multivariate_normal
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from certus import certify, load
@@ -16,6 +17,8 @@ from certus.decomposition import ProbabilisticPCA
 from certus.generative import VariationalAutoencoder
 from certus.neural_network.modules import Variational
 from certus.neural_network.modules.variational import Code
+from certus.verify.quadrature import bracket
+from certus.verify.variational import PlainVAE, Statement, log_mass
 
 DIGITS = load_digits().data / 16
 
@@ -122,7 +125,8 @@ def test_the_networks_are_known_by_their_certificate(
 ) -> None:
     found = small.certificate_
     assert found["codes_agree"].met and found.primary == "likelihood_bound"
-    assert found["likelihood_bound"].value < found["integrated_likelihood"].value + 0.5
+    assert found["likelihood_bound"].value < found["importance_bound"].value
+    assert 0 < found["integrated_likelihood"].value < 1.0
 
 
 def test_classes_are_drawn_as_asked() -> None:
@@ -195,3 +199,96 @@ def test_an_importance_weighted_fit_is_no_worse() -> None:
 def test_the_module_keeps_its_config() -> None:
     net = Variational(4, 2, [8], likelihood="bernoulli", n_classes=3)
     assert Variational(**net.config).config == net.config
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "bernoulli"])
+@pytest.mark.parametrize("k", [1, 2])
+def test_log_p_lies_between_both_bounds(likelihood: str, k: int) -> None:
+    """Against a fine grid of the decoder itself, and tighter with more cells."""
+    rng = np.random.default_rng(k)
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(k)
+        net = Variational(4, k, (8, 8), likelihood=likelihood).double()
+    weights = {n: v.detach().numpy() for n, v in net.state_dict().items()}
+    plain = PlainVAE(Statement(net.config, weights, 1.0))
+    Z = rng.normal(size=(5, 4)) if likelihood == "normal" else rng.random((5, 4))
+    axis = np.linspace(-8, 8, 40_001 if k == 1 else 401)
+    z = np.stack(np.meshgrid(*[axis] * k), axis=-1).reshape(-1, k)
+    with torch.no_grad():
+        m = net.decode(torch.from_numpy(z))
+        seen = net.log_likelihood(torch.from_numpy(Z[:, None]), m).numpy()
+    prior = -0.5 * (z**2 + math.log(2 * math.pi)).sum(axis=1)
+    truth = logsumexp(seen + prior + k * math.log(axis[1] - axis[0]), axis=1)
+    widths = []
+    for cells in (400, 3000):
+        found = bracket(plain, Z, cells)
+        assert (found.low <= truth + 1e-3).all() and (truth <= found.high + 1e-3).all()
+        widths.append((found.high - found.low).max())
+    assert widths[1] < 0.5 * widths[0] and widths[1] < 0.5
+
+
+def test_a_wrong_slope_or_constant_leaves_the_bracket(monkeypatch) -> None:
+    """Planted in the model: its own integral is then outside of the bounds."""
+    X = (DIGITS[:300] > 0.5).astype(float)
+    model = VariationalAutoencoder(
+        likelihood="bernoulli", hidden_layer_sizes=(16,), max_iter=100, random_state=0
+    ).fit(X)
+    plain = PlainVAE(Statement(model.config_, model.weights_, 1.0))
+    ends = bracket(plain, X[:10], 4000)
+    said = model.log_likelihood(X[:10])
+    assert ((ends.low <= said) & (said <= ends.high)).all()
+    whole = Variational.decode
+    monkeypatch.setattr(Variational, "decode", lambda *given: 1.1 * whole(*given))
+    said = model.log_likelihood(X[:10])
+    assert ((said < ends.low) | (said > ends.high)).any()
+
+
+def test_bounds_of_new_rows_have_intervals(small: VariationalAutoencoder) -> None:
+    X = (DIGITS[400:] > 0.5).astype(float)
+    found = certify(small, X)
+    bits = found["bits_per_dimension"]
+    for claim in (found["likelihood_bound"], found["importance_bound"], bits):
+        assert claim.strength is Strength.STATISTICAL and claim.delta == 0.05
+    exact = small.log_likelihood(X).mean()
+    assert found["likelihood_bound"].value < exact
+    assert bits.value > -exact / (64 * math.log(2))
+    assert found["integrated_likelihood"].strength is Strength.PROVED
+
+
+def test_bits_of_rounded_draws_are_those_of_the_normal_law() -> None:
+    middle, half = np.array([0.0, 3.0, -12.0, 40.0]), np.full(4, 0.25)
+    near = -np.abs(middle[:3])
+    truth = np.log(norm.cdf(near + 0.25) - norm.cdf(near - 0.25))
+    np.testing.assert_allclose(log_mass(middle, half)[:3], truth, rtol=1e-9)
+    # Beyond the reach of differences: log of φ(x)/x at the nearer end.
+    assert log_mass(middle, half)[3] == pytest.approx(norm.logsf(39.75), rel=1e-3)
+    rng = np.random.default_rng(0)
+    X = np.round(2 * rng.normal(size=(600, 2)))
+    model = VariationalAutoencoder(hidden_layer_sizes=()).fit(X)
+    entropy = 2.05 + 1.0  # log₂ √(2πe) + log₂ 2
+    assert model.certificate_["bits_per_dimension"].value == pytest.approx(
+        entropy, abs=0.1
+    )
+
+
+def test_gaps_are_filled_with_their_expected_value() -> None:
+    """Of linear networks the expected value has a formula."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2)) @ rng.normal(size=(2, 4)) + 0.3 * rng.normal(
+        size=(400, 4)
+    )
+    model = VariationalAutoencoder(hidden_layer_sizes=()).fit(X)
+    W, m = (model.weights_[f"decoder.output.{n}"] for n in ("weight", "bias"))
+    C = W @ W.T + model.noise_variance_ * np.eye(4)
+    Z = (X[:40] - model.loc_) / model.scale_
+    truth = m[3] + (Z[:, :3] - m[:3]) @ np.linalg.solve(C[:3, :3], C[:3, 3])
+    holed = X[:40].copy()
+    holed[:, 3] = np.nan
+    filled = model.impute(holed, random_state=0)
+    np.testing.assert_array_equal(filled[:, :3], X[:40, :3])
+    off = (filled[:, 3] - model.loc_[3]) / model.scale_[3] - truth
+    assert np.sqrt(np.square(off).mean()) < 0.15
+    with pytest.raises(ValueError, match="Fit without y"):
+        VariationalAutoencoder(hidden_layer_sizes=(4,), max_iter=2).fit(
+            X, X[:, 0] > 0
+        ).impute(holed)

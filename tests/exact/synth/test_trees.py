@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import chisquare
 
 import certus
+from certus.generative.trees import chow_liu
 from certus.synth import ChowLiuTree
-from certus.synth.trees import chow_liu
 
 RNG = np.random.default_rng(0)
 
@@ -101,7 +101,7 @@ def test_a_worse_tree_and_wrong_tables_are_seen() -> None:
 
 
 def _with(tree: ChowLiuTree, X: Any, parents: list[int]) -> ChowLiuTree:
-    from certus.synth.trees import tables_of
+    from certus.generative.trees import tables_of
 
     made = ChowLiuTree(smoothing=tree.smoothing).fit(X)
     made.parents_ = np.array(parents)

@@ -10,10 +10,16 @@ import pytest
 
 import certus
 from certus.persist import ModelFileError
-from certus.synth import MODELS, TableSynthesizer
+from certus.synth import MODELS, TableSynthesizer, networks
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most in (("_FLOW_STEPS", 15), ("_DIFFUSION_STEPS", 30)):
+        monkeypatch.setattr(networks, name, most)
 
 
 def odd(n: int = 80) -> pl.DataFrame:
@@ -61,7 +67,7 @@ def test_one_column_and_one_kind_of_row() -> None:
 
 def test_values_outside_the_fitted_range() -> None:
     table = pl.DataFrame({"a": RNG.normal(size=200), "b": RNG.normal(size=200)})
-    for model in ("tree", "copula"):
+    for model in ("tree", "copula", "autoregressive"):
         fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(table)
         made = fitted.sample(20, given={"a": 1e6})
         assert set(made["a"]) == {1e6} and np.isfinite(made["b"].to_numpy()).all()

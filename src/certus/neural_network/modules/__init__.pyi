@@ -3,6 +3,8 @@ from certus.neural_network.modules.activations import AbsoluteValue as AbsoluteV
 from certus.neural_network.modules.adversarial import Adversarial as Adversarial
 from certus.neural_network.modules.cnn import AlexNet as AlexNet
 from certus.neural_network.modules.attention import Attention as Attention
+from certus.neural_network.modules.bottleneck import Bottleneck as Bottleneck
+from certus.neural_network.modules.cell_network import CellNetwork as CellNetwork
 from certus.neural_network.modules.character_reader import CharacterReader as CharacterReader
 from certus.neural_network.modules.cnn import ConvNet as ConvNet
 from certus.neural_network.modules.denoiser import Denoiser as Denoiser
@@ -22,6 +24,7 @@ from certus.neural_network.modules.activations import Maxout as Maxout
 from certus.neural_network.modules.memory import MemoryNetwork as MemoryNetwork
 from certus.neural_network.modules.multi_head import MultiHeadAttention as MultiHeadAttention
 from certus.neural_network.modules.transformer import PUBLISHED as PUBLISHED
+from certus.neural_network.modules.painter import Painter as Painter
 from certus.neural_network.modules.rnn import Recurrent as Recurrent
 from certus.neural_network.modules.resnet import ResNet as ResNet
 from certus.neural_network.modules.resnet import ResidualBlock as ResidualBlock

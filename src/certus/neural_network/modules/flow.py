@@ -188,7 +188,7 @@ class Flow(nn.Module):
         self.spread.copy_(torch.as_tensor(np.asarray(spread)))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """S(x) and log |det ∇S(x)| of (batch, n_inputs)."""
+        """S(x) and ``log |det ∇S(x)|`` of (batch, n_inputs)."""
         u = (x - self.middle) / self.spread
         log_det = x.new_zeros(len(x))
         for layer in self.layers:
