@@ -24,6 +24,8 @@ from certus.typing import Array
 UNKNOWN = -1
 #: Asymmetry, as a share of the largest weight, that counts as rounding.
 ASYMMETRY = 1e-10
+#: Sums of weights beyond these overflow, or have inverses that do.
+LIMITS = (1e-290, 1e290)
 _FORMS = (
     "graph must be a sparse or dense square matrix, a list of edges (i, j) or "
     "(i, j, weight), a networkx graph, or a PyG Data"
@@ -60,9 +62,9 @@ def read_graph(graph: Any, n: int | None = None, *, directed: bool = False) -> G
     """
     if graph is None:
         raise ValueError(f"{_FORMS}; got None.")
-    names = None
-    if hasattr(graph, "nodes") and hasattr(graph, "edges"):
-        A, names = _of_networkx(graph, directed)
+    names = names_of(graph)
+    if names is not None:
+        A = _of_networkx(graph, names, directed)
     elif hasattr(graph, "edge_index"):
         A = _of_pyg(graph, n)
     elif sparse.issparse(graph):
@@ -72,9 +74,14 @@ def read_graph(graph: Any, n: int | None = None, *, directed: bool = False) -> G
     return Graph(_checked(A, n, directed), names)
 
 
-def _of_networkx(graph: Any, directed: bool) -> tuple[Any, list[Any]]:
+def names_of(graph: Any) -> list[Any] | None:
+    """The names of the nodes of a networkx graph; None for other graphs."""
+    named = hasattr(graph, "nodes") and hasattr(graph, "edges")
+    return list(graph.nodes) if named else None
+
+
+def _of_networkx(graph: Any, names: list[Any], directed: bool) -> Any:
     """Nodes in the order of the graph; edges between the same two nodes add up."""
-    names = list(graph.nodes)
     place = {name: i for i, name in enumerate(names)}
     told = list(graph.edges(data="weight", default=1.0))
     i = np.array([place[edge[0]] for edge in told], dtype=np.int64)
@@ -93,7 +100,7 @@ def _of_networkx(graph: Any, directed: bool) -> tuple[Any, list[Any]]:
         apart = i != j
         i, j = np.r_[i, j[apart]], np.r_[j, i[apart]]
         w = np.r_[w, w[apart]]
-    return sparse.coo_array((w, (i, j)), shape=(len(names),) * 2), names
+    return sparse.coo_array((w, (i, j)), shape=(len(names),) * 2)
 
 
 def _of_pyg(graph: Any, n: int | None) -> Any:
@@ -197,6 +204,7 @@ def _checked(A: Any, n: int | None, directed: bool) -> Any:
     if A.data.min(initial=0.0) < 0:
         raise ValueError("Weights of edges must not be negative; got a negative one.")
     A.eliminate_zeros()
+    _check_sizes(A)
     if not directed:
         gap = abs(A - A.T)
         if gap.nnz and gap.data.max() > ASYMMETRY * A.data.max():
@@ -208,6 +216,19 @@ def _checked(A: Any, n: int | None, directed: bool) -> Any:
             A = sparse.csr_array((A + A.T) / 2)
     A.sort_indices()
     return A
+
+
+def _check_sizes(A: Any) -> None:
+    """Raise an error if the weights at a node are too large or small to be shares."""
+    with np.errstate(over="ignore"):
+        sums = np.asarray(A.sum(axis=1)).ravel()
+    sums = sums[sums > 0]
+    if len(sums) and not LIMITS[0] <= sums.min() <= sums.max() <= LIMITS[1]:
+        raise ValueError(
+            f"The weights at a node must add up to a number between {LIMITS[0]:g} and "
+            f"{LIMITS[1]:g}, got {sums.min():.3g} to {sums.max():.3g}; scale all of "
+            "them by one number."
+        )
 
 
 def features_of(graph: Any) -> Any:

@@ -10,7 +10,7 @@ are layers helps to fit the weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Unpack
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import nn
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Claim
-from certus.edges import class_places, has_signs, read_labels
+from certus.edges import class_places, has_signs, names_of, read_labels
 from certus.graph.joining import nodes_to_predict, read_nodes
 from certus.graph.node_data import NodeInputs, NodeRows, WholeBatch
 from certus.neural_network.batches import NetworkInputs
@@ -154,8 +154,8 @@ optional
         z = self._outputs(everything)
         self.label_distributions_ = self._probabilities(z)
         self.transduction_ = self.classes_[self._decide(z)]
-        measured = done.measured
-        return Fitted(done.evidence, given, line, None, done.status, measured=measured)
+        told, measured = y if isinstance(y, Mapping) else line, done.measured
+        return Fitted(done.evidence, given, told, None, done.status, measured=measured)
 
     # -- what the training loop asks for ------------------------------------------
 
@@ -206,7 +206,8 @@ optional
     ) -> list[Claim]:
         if not isinstance(X, NodeRows):  # as certify passes it
             check_is_fitted(self, "module_")
-            line = np.asarray(y)
+            graph = X[1] if isinstance(X, tuple) else None
+            line = read_labels(y, self.graph_.shape[0], names_of(graph))
             known = np.flatnonzero(
                 class_places(line, signs=has_signs(self.classes_))[1] >= 0
             )

@@ -125,7 +125,7 @@ class PersonalizedPageRank(Model):
         self.scores_, self.graph_, self.personalization_ = pi, A, v
         self.history_ = monitor.history
         monitor.close({})
-        return Fitted(Evidence("pagerank"), (None, graph), None, None, status)
+        return Fitted(Evidence("pagerank"), (None, graph), y, None, status)
 
 
 def _beginnings(y: Any, n: int, names: list[Any] | None) -> Array:

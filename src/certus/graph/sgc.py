@@ -8,6 +8,7 @@ what is left is convex: the fit has a duality gap.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,22 @@ from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from certus import config
-from certus.base import Estimator, Fitted, certified_fit, check_number
+from certus._solvers.problem import Solution, Start
+from certus.base import Estimator, Fitted, certified_fit, check_number, class_codes
 from certus.callbacks import Monitor
-from certus.certificate import Evidence
+from certus.certificate import Status
 from certus.edges import class_places, read_labels
 from certus.graph.filters import mixed, renormalized
 from certus.graph.joining import nodes_to_predict, read_nodes
-from certus.linear_model import LogisticRegression
+from certus.linear_model.common import check_limits, class_weights, limits_of
+from certus.linear_model.logistic import (
+    check_classes,
+    evidence_of,
+    make_rows,
+    penalty_of,
+    solve_logistic,
+    store_logistic,
+)
 from certus.typing import Array
 
 #: Fitted attributes that predictions need.
@@ -140,35 +149,48 @@ optional
         """
         check_number("steps", self.steps, 0, integer=True)
         check_number("n_neighbors", self.n_neighbors, 1, integer=True)
+        check_number("C", self.C, open_low=True)
+        check_limits(self)
         given = X if graph is None else (X, graph)
         monitor = Monitor(self, X, y, max_time=self.max_time)
         A, X, names = read_nodes(self, X, graph)
-        n = A.shape[0]
-        line = read_labels(y, n, names)
-        _, codes = class_places(line, signs=graph is None)
-        known = np.flatnonzero(codes >= 0)
-        labels = np.array(line[known].tolist())
-        Z = self._mixed(A, X)
-        inner = LogisticRegression(
-            C=self.C,
-            fit_intercept=self.fit_intercept,
-            class_weight=self.class_weight,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            max_time=self.max_time,
-        )
-        with config.config_context(certify="never"):
-            inner.fit(Z[known], labels)
-        self.classes_, self.n_iter_ = inner.classes_, inner.n_iter_
-        kind = np.float64 if X is None else X.dtype
-        self.coef_ = inner.coef_.astype(kind)
-        self.intercept_ = inner.intercept_.astype(kind)
-        self.graph_, self.X_, self.history_ = A, X, inner.history_
+        line = read_labels(y, A.shape[0], names)
+        _, places = class_places(line, signs=graph is None)
+        known = np.flatnonzero(places >= 0)
+        self.classes_, codes = class_codes(np.array(line[known].tolist()))
+        self.graph_, self.X_, Z = A, X, self._mixed(A, X)
+        solution = self._solve(Z[known], codes, monitor)
+        self.n_iter_ = np.array([solution.n_iter], dtype=np.int32)
+        self.history_ = monitor.history
         scores = self._scores(Z)
         self.label_distributions_ = _probabilities(scores)
         self.transduction_ = self.classes_[_places(scores)]
-        monitor.close({name: vars(self)[name] for name in _LEARNED})
-        return Fitted(Evidence("linear"), given, line)
+        monitor.close(self._learned())
+        told = y if isinstance(y, Mapping) else line
+        return Fitted(evidence_of(solution), given, told, None, solution.status)
+
+    def _solve(self, Z: Any, codes: Array, monitor: Monitor) -> Solution:
+        """The logistic regression on mixed features of the nodes with a label."""
+        k = len(self.classes_)
+        dtype = np.float64 if self.X_ is None else self.X_.dtype
+        weight = class_weights(None, self.class_weight, codes, self.classes_)
+        rows = make_rows(Z, codes, k, weight)
+        check_classes(rows, codes)
+
+        def on_step(objective: float, gap: float, W: Array) -> Status | None:
+            store_logistic(self, W, dtype)
+            return monitor.step(objective, gap, self._learned)
+
+        start = Start(np.zeros((Z.shape[1] + 1, 1 if k == 2 else k)))
+        penalty = penalty_of(float(self.C), 0.0, rows.total)
+        limits, free = limits_of(self, on_step), bool(self.fit_intercept)
+        solution, _ = solve_logistic(rows, k, penalty, free, start, limits)
+        store_logistic(self, solution.primal, dtype)
+        return solution
+
+    def _learned(self) -> dict[str, Any]:
+        """Fitted attributes that predictions need."""
+        return {name: vars(self)[name] for name in _LEARNED}
 
     def _mixed(self, A: Any, X: Any) -> Any:
         X = sparse.eye_array(A.shape[0], format="csr") if X is None else X

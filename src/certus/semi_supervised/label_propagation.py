@@ -10,12 +10,13 @@ are linear systems and are solved as such: nothing depends on how long an iterat
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassifierMixin
-from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
+from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
@@ -36,6 +37,7 @@ from certus.semi_supervised.systems import (
     OnStep,
     SystemSolution,
     is_symmetric,
+    rbf_weights,
     solve_clamped,
     solve_spread,
 )
@@ -43,6 +45,16 @@ from certus.typing import Array, MatrixLike
 
 #: Rows that are predicted together.
 TOGETHER = 1024
+
+
+def _count_nodes(X: Any, y: Any, graph: Any) -> int | None:
+    """How many nodes there are; edges say nothing of the last ones without any."""
+    if X is not None:
+        return int(np.shape(X)[0])
+    if not isinstance(graph, list | tuple) or np.ndim(y) != 1:
+        return None
+    listed = read_graph(graph).A.shape[0] if len(graph) else 0
+    return max(listed, len(y))
 
 
 class _GraphLabels(ClassifierMixin, Estimator):
@@ -61,16 +73,17 @@ class _GraphLabels(ClassifierMixin, Estimator):
             X = self._read_X(X, reset=True)
             n = X.shape[0]
         else:
-            W, names = read_graph(graph)
+            W, names = read_graph(graph, _count_nodes(X, y, graph))
             n = W.shape[0]
-            if X is not None and np.shape(X)[0] != n:
-                raise ValueError(
-                    f"graph has {n} nodes, but X has {np.shape(X)[0]} rows."
-                )
             X, given = None, (None, graph)
-        y = read_labels(y, n, names)
-        self.classes_, codes = class_places(y)
-        if graph is None:
+        line = read_labels(y, n, names)
+        self.classes_, codes = class_places(line)
+        order = np.arange(n)
+        if graph is None and self.kernel == "rbf":
+            # Labelled rows first: then the system of the others is one block.
+            order = np.argsort(codes < 0, kind="stable")
+            W = rbf_weights(X[order], float(self.gamma))
+        elif graph is None:
             W = self._weights(X)
         self.X_ = X
         self.graph_ = W if graph is not None or self.kernel != "rbf" else None
@@ -81,17 +94,21 @@ class _GraphLabels(ClassifierMixin, Estimator):
         same = graph is not None or self.kernel == "rbf" or is_symmetric(W)
         if self.graph_ is not None and not sparse.issparse(W):
             W = W.copy()  # it is overwritten
-        found = self._solution(W, same, codes, len(self.classes_), on_step)
-        totals = found.F.sum(axis=1)
-        shares = found.F / np.where(totals > 0, totals, 1.0)[:, None]
+        found = self._solution(W, same, codes[order], len(self.classes_), on_step)
+        back = np.argsort(order)
+        F, steps = found.F[back], found.steps
+        steps = None if steps is None else steps[back]
+        totals = F.sum(axis=1)
+        shares = F / np.where(totals > 0, totals, 1.0)[:, None]
         self.label_distributions_ = shares
         self.transduction_ = self.classes_[shares.argmax(axis=1)]
         self.n_iter_ = max(1, found.n_iter)
         self.history_ = monitor.history
         monitor.close({})
-        witness = PropagationWitness(totals, found.steps)
+        witness = PropagationWitness(totals, steps)
         rows = given if graph is not None else X
-        return Fitted(Evidence("propagation", witness), rows, y, None, found.status)
+        told = y if isinstance(y, Mapping) else line
+        return Fitted(Evidence("propagation", witness), rows, told, None, found.status)
 
     def _check(self) -> None:
         if not callable(self.kernel):
@@ -115,9 +132,7 @@ class _GraphLabels(ClassifierMixin, Estimator):
         return X
 
     def _weights(self, X: Any) -> Any:
-        """The graph of the rows."""
-        if self.kernel == "rbf":
-            return rbf_kernel(X.astype(np.float64), gamma=self.gamma)
+        """The graph of the rows, by neighbours or by a function."""
         if self.kernel == "knn":
             k = int(self.n_neighbors)
             if k > X.shape[0]:

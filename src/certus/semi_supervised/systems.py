@@ -6,7 +6,8 @@
 Edges from a node to itself cancel in the first and are left out of the second. In both
 the matrix is I less a matrix that is not negative, so that the inverse is not negative
 either. Symmetric ones are solved by a Cholesky factor or by conjugate gradients, all
-columns together.
+columns together. Dense ones are factored, or iterated, in float32, which takes half the
+time; residuals in float64 then correct the solution until it has all digits.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse import csgraph
 from scipy.sparse import linalg as sparse_linalg
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import rbf_kernel
 
 from certus.certificate import Status
 from certus.edge_kernels import product
@@ -27,6 +30,17 @@ from certus.typing import Array
 DENSE = 2_000
 #: Residuals at which iterations stop, as a share of those at the start.
 GOAL = 1e-12
+#: The same for a round in float32, and rounds at most.
+ROUND, ROUNDS = 1e-5, 6
+#: Residuals with which float32 has done its work.
+ENOUGH = 1e-9
+#: Spreading up to this strength needs few iterations, and may begin again each round.
+MILD = 0.5
+#: Dense systems up to this size also fit into memory as float32.
+COPIED = 8_000
+
+#: Squares of lengths, times gamma, beyond which too much cancels between rows.
+CANCELS = 1e4
 
 #: Called after each iteration with the residual; may return a status to stop.
 OnStep = Callable[[float], Status | None]
@@ -39,6 +53,21 @@ class SystemSolution(NamedTuple):
     steps: Array | None  # mean number of steps to a label, for the clamped system
     n_iter: int
     status: Status
+
+
+def rbf_weights(X: Any, gamma: float) -> Array:
+    """exp(−gamma·‖x − x'‖²) of all pairs of rows, by one product of matrices."""
+    if sparse.issparse(X):
+        return np.asarray(rbf_kernel(X.astype(np.float64), gamma=gamma))
+    rows = np.asarray(X, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        C = rows - rows.mean(axis=0)
+        s, one = gamma * np.einsum("ij,ij->i", C, C), np.ones(len(rows))
+    if not s.max(initial=0.0) < CANCELS:
+        return np.exp(-gamma * cdist(rows, rows, "sqeuclidean"))
+    left = np.column_stack([2 * gamma * C, -s, one])
+    K = left @ np.column_stack([C, one, -s]).T
+    return np.exp(K, out=K)
 
 
 def times(W: Any, X: Array) -> Array:
@@ -57,6 +86,19 @@ def without_loops(W: Any) -> Any:
     return sparse.csr_array((A.data[apart], ends), shape=A.shape)
 
 
+def part(W: Any, rows: Array, columns: Array) -> Any:
+    """Some rows and columns; a view of a dense W where both are stretches."""
+    if sparse.issparse(W):
+        return W[rows][:, columns]
+    spans = []
+    for places in (rows, columns):
+        n = len(places)
+        if not n or places[-1] - places[0] != n - 1:
+            return W[np.ix_(rows, columns)]
+        spans.append(slice(int(places[0]), int(places[0]) + n))
+    return W[tuple(spans)]
+
+
 def row_sums(W: Any, axis: int = 1) -> Array:
     """Sums of rows, or of columns."""
     return np.asarray(W.sum(axis=axis), dtype=np.float64).ravel()
@@ -73,10 +115,11 @@ def reached(W: Any, labelled: Array) -> Array:
     """Which nodes have a path to a label."""
     n = len(labelled)
     if not sparse.issparse(W):
-        found, new = labelled.copy(), labelled.copy()
-        while new.any():
-            new = ~found & (W[:, new] > 0).any(axis=1)
-            found |= new
+        found, new = labelled.copy(), np.flatnonzero(labelled)
+        while len(new) and not found.all():
+            rest = np.flatnonzero(~found)
+            new = rest[part(W, rest, new).sum(axis=1) > 0]
+            found[new] = True
         return found
     # From an extra node that leads to every label, along the edges backwards.
     start = sparse.csr_array(labelled.astype(np.float64)[None])
@@ -113,13 +156,14 @@ def solve_clamped(
     free = np.flatnonzero(~known & reached(W, known))
     if not len(free):
         return SystemSolution(Y, steps, 0, Status.SOLVED)
-    inner = W[free][:, free] if sparse.issparse(W) else W[np.ix_(free, free)]
     d = d[free]
-    right = times(W[free][:, np.flatnonzero(known)], Y[known]) / d[:, None]
+    right = times(part(W, free, np.flatnonzero(known)), Y[known]) / d[:, None]
     right = np.column_stack([right, np.ones(len(free))])
     scale = np.sqrt(d) if same else np.ones(len(free))
-    S = _scaled(inner, 1.0 / scale, 1.0 / scale if same else 1.0 / d, same)
-    Z, n_iter, status = _solved(S, right * scale[:, None], same, max_iter, on_step)
+    inner = part(W, free, free)
+    left = 1.0 / scale if same else 1.0 / d
+    system = System(inner, left, left if same else scale, same, 1.0)
+    Z, n_iter, status = _solved(system, right * scale[:, None], max_iter, on_step)
     Z /= scale[:, None]
     F = Y
     F[free] = _shares(Z[:, :k])
@@ -127,18 +171,45 @@ def solve_clamped(
     return SystemSolution(F, steps, n_iter, status)
 
 
-def _scaled(W: Any, left: Array, right: Array, same: bool) -> Any:
-    """diag(left) W diag(right), or diag(right) W where W is not symmetric."""
-    if not same:
-        left, right = right, np.ones(W.shape[1])
-    if not sparse.issparse(W):
-        W *= left[:, None]
-        W *= right
-        return W
-    A = sparse.csr_array(W)
-    rows = np.repeat(left, np.diff(A.indptr))
-    parts = rows * A.data * right[A.indices], A.indices, A.indptr
-    return sparse.csr_array(parts, shape=A.shape)
+class System(NamedTuple):
+    """I − S with S = diag(left) W diag(right)."""
+
+    W: Any
+    left: Array
+    right: Array
+    same: bool  # whether S is symmetric
+    alpha: float  # the largest eigenvalue of S is at most this
+
+    def scaled(self, dtype: Any = np.float64, copy: bool = False) -> Any:
+        """S; a dense W of this type is overwritten unless it is copied."""
+        with np.errstate(over="ignore"):
+            left, right = self.left.astype(dtype), self.right.astype(dtype)
+        if not sparse.issparse(self.W):
+            # What float32 cannot hold is scaled before it is rounded.
+            fits = dtype == np.float64 or (left.min() > 1e-9 and left.max() < 1e9)
+            if not fits:
+                S = self.W * self.left[:, None]
+                S *= self.right
+                return S.astype(dtype)
+            S = self.W.astype(dtype, copy=copy)
+            S *= left[:, None]
+            S *= right
+            return S
+        A = sparse.csr_array(self.W)
+        rows = np.repeat(left, np.diff(A.indptr))
+        parts = rows * A.data * right[A.indices], A.indices, A.indptr
+        return sparse.csr_array(parts, shape=A.shape)
+
+    def residual(self, B: Array, Z: Array) -> Array:
+        """B − (I − S)Z, in float64."""
+        V = self.right[:, None] * Z
+        # A dense matrix is passed through faster from its rows.
+        flip = self.same and not sparse.issparse(self.W)
+        V = (V.T @ self.W).T if flip else times(self.W, V)
+        V *= self.left[:, None]
+        V -= Z
+        V += B
+        return V
 
 
 def solve_spread(
@@ -157,28 +228,27 @@ def solve_spread(
     W = without_loops(W)
     d = row_sums(W, axis=0)
     root = np.sqrt(np.where(d > 0, d, 1.0))
-    S = _scaled(W, alpha / root, 1.0 / root, True)
+    system = System(W, alpha / root, 1.0 / root, same, alpha)
     right = (1.0 - alpha) * one_hot(codes, k)
-    Z, n_iter, status = _solved(S, right, same, max_iter, on_step, alpha)
+    Z, n_iter, status = _solved(system, right, max_iter, on_step)
     return SystemSolution(np.maximum(Z, 0.0), None, n_iter, status)
 
 
 def _solved(
-    S: Any,
-    B: Array,
-    same: bool,
-    max_iter: int,
-    on_step: OnStep,
-    alpha: float = 1.0,
+    system: System, B: Array, max_iter: int, on_step: OnStep
 ) -> tuple[Array, int, Status]:
     """(I − S) Z = B by the method that suits its size."""
-    n = len(B)
+    n, same = len(B), system.same
     small = n <= DENSE
-    if same and small and alpha == 1.0:
-        found = _by_factor(S, B)
+    if same and small and system.alpha == 1.0:
+        found = _by_factor(system, B)
         if found is not None:
             on_step(0.0)
             return found, 1, Status.SOLVED
+    dense = not sparse.issparse(system.W)
+    if same and dense and n <= COPIED and system.alpha <= MILD:
+        return _in_rounds(system, B, max_iter, on_step)
+    S = system.scaled()
     if same:
         return conjugate_gradients(lambda V: V - times(S, V), B, max_iter, on_step)
     if small:
@@ -193,21 +263,77 @@ def _solved(
     return _bicgstab(S, B, max_iter, on_step)
 
 
-def _by_factor(S: Any, B: Array) -> Array | None:
-    """By a Cholesky factor, refined once; None if the matrix is nearly singular."""
-    A = -(S.toarray() if sparse.issparse(S) else S)
+def _by_factor(system: System, B: Array) -> Array | None:
+    """By a Cholesky factor; None if the matrix is nearly singular.
+
+    The factor is in float32, and in float64 where that is not good enough.
+    """
+    if sparse.issparse(system.W):
+        system = system._replace(W=system.W.toarray())
+    Z, worst = _refined(system, B, np.float32)
+    if worst > ENOUGH:
+        Z, worst = _refined(system, B, np.float64)
+    return Z if worst < 1.0 else None
+
+
+def _refined(system: System, B: Array, dtype: Any) -> tuple[Array, float]:
+    """By a factor in this precision; the residual that is left, as a share."""
+    A = system.scaled(dtype, copy=True)
+    np.negative(A, out=A)
     A.flat[:: len(A) + 1] += 1.0
-    try:
-        factor = linalg.cho_factor(A, check_finite=False)
-    except linalg.LinAlgError:
-        return None
-    Z = linalg.cho_solve(factor, B, check_finite=False)
-    Z += linalg.cho_solve(factor, B - A @ Z, check_finite=False)
-    return np.asarray(Z)
+    potrf, potrs = linalg.get_lapack_funcs(("potrf", "potrs"), (A,))
+    # The transpose of a symmetric matrix is in LAPACK's order, and is not copied.
+    factor, failed = potrf(A.T, lower=True, clean=False, overwrite_a=True)
+    Z, R, worst = np.zeros_like(B), B, 1.0
+    if failed:
+        return Z, worst
+    for _ in range(ROUNDS):
+        size = _norms(R)
+        new = Z + size * potrs(factor, (R / size).astype(dtype), lower=True)[0]
+        left = system.residual(B, new)
+        share = float((_norms(left) / _norms(B)).max())
+        if not share < worst:
+            break
+        gained = share < 0.5 * worst
+        Z, R, worst = new, left, share
+        if worst <= GOAL or not gained:
+            break
+    return Z, worst
+
+
+def _norms(B: Array) -> Array:
+    """Lengths of the columns; 1 for columns of zeros."""
+    found = np.sqrt(np.einsum("ij,ij->j", B, B))
+    return np.where(found > 0, found, 1.0)
+
+
+def _in_rounds(
+    system: System, B: Array, max_iter: int, on_step: OnStep
+) -> tuple[Array, int, Status]:
+    """Conjugate gradients in float32, from the residual that the last round left."""
+    S = system.scaled(np.float32)
+    Z, R, made, start = np.zeros_like(B), B, 0, _norms(B)
+    for _ in range(ROUNDS):
+        size = _norms(R)
+        right = (R / size).astype(np.float32)
+        step, n_iter, status = conjugate_gradients(
+            lambda V: V - (V.T @ S).T, right, max_iter - made, on_step, ROUND
+        )
+        Z += step * size
+        made += n_iter
+        R = system.residual(B, Z)
+        done = bool((np.sqrt(np.einsum("ij,ij->j", R, R)) <= ENOUGH * start).all())
+        if done or status is not Status.SOLVED:
+            break
+    return Z, made, Status.SOLVED if done else status
 
 
 def conjugate_gradients(
-    A: Callable[[Array], Array], B: Array, max_iter: int, on_step: OnStep
+    A: Callable[[Array], Array],
+    B: Array,
+    max_iter: int,
+    on_step: OnStep,
+    goal: float = GOAL,
 ) -> tuple[Array, int, Status]:
     """A·Z = B for a symmetric positive matrix; each column has its own steps."""
     Z, R = np.zeros_like(B), B.copy()
@@ -215,7 +341,7 @@ def conjugate_gradients(
     first = np.where(rr > 0, rr, 1.0)
     for i in range(max_iter):
         worst = float(np.sqrt((rr / first).max(initial=0.0)))
-        if worst <= GOAL:
+        if worst <= goal:
             return Z, i, Status.SOLVED
         AV = A(V)
         curved = np.einsum("ij,ij->j", V, AV)

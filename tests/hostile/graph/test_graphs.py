@@ -133,6 +133,28 @@ def test_an_edge_that_is_listed_twice_counts_once():
     assert read_graph(twice).A[0, 1] == 2
 
 
+@pytest.mark.parametrize("model", MODELS, ids=named)
+def test_edges_may_leave_out_the_last_nodes(model):
+    X, y = np.random.default_rng(0).normal(size=(5, 2)), [0, 1, -1, -1, -1]
+    with certus.config_context(on_uncertified="ignore"):
+        short = model.fit(X, y, graph=[(0, 1)]).label_distributions_
+        whole = np.zeros((5, 5))
+        whole[0, 1] = whole[1, 0] = 1.0
+        model.fit(X, y, graph=whole)
+    np.testing.assert_array_equal(short, model.label_distributions_)
+    with pytest.raises(ValueError, match="between 0 and 4"):
+        model.fit(X, y, graph=[(0, 7)])
+
+
+def test_labels_count_the_nodes_that_edges_leave_out():
+    for model in MODELS[:2]:
+        model.fit(None, [0, 1, -1, -1], graph=[(0, 1)])
+        assert model.certificate_.met and model.label_distributions_.shape == (4, 2)
+        assert model.certificate_["unreached_nodes"].value == 2
+        model.fit(None, [0, 1], graph=[])
+        np.testing.assert_array_equal(model.transduction_, [0, 1])
+
+
 FORMS = [
     [(0, 1), (1, 2), (2, 0), (3, 3)],
     [(0, 1, 2.5), (1, 2, 0.5), (3, 2, 1.0)],

@@ -8,6 +8,7 @@ import pytest
 import certus
 from certus.certificate import Strength
 from certus.memory import HopfieldNetwork, ModernHopfield, WillshawMemory
+from certus.neural_network import BernoulliRBM
 from certus.persist import ModelFileError
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
@@ -80,6 +81,15 @@ def test_constant_units_and_one_pattern(rule):
     assert one.certificate_.met and one.radius_.tolist() == [11]
     same = HopfieldNetwork(rule).fit(np.ones((3, 5)))
     assert same.certificate_.met and same.predict([[1, 1, 1, 1, -1]]).min() == 1
+
+
+def test_one_pattern_is_told_in_the_singular():
+    assert HopfieldNetwork().fit(X[:1]).certificate_.claims[0].detail == (
+        "the stored pattern is a fixed point"
+    )
+    rows = np.ones((3, 4))
+    machine = BernoulliRBM(2, n_iter=1, random_state=0).fit(rows)
+    assert "independent columns: 0)" in machine.certificate_.claims[0].detail
 
 
 def test_patterns_that_contradict_each_other_cannot_be_stored():
