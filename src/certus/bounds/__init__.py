@@ -1,4 +1,4 @@
-"""Intervals for a risk, tail bounds, VC theory, PAC-Bayes and conformal ranks."""
+"""Intervals for a risk, tail bounds, VC theory, PAC-Bayes, conformal, any-time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ _WHERE = {
     "bounded_mean": "intervals",
     "catoni_bound": "pac_bayes",
     "clopper_pearson": "intervals",
+    "conformal_p_values": "anytime",
     "conformal_quantile": "conformal",
     "conformal_rank": "conformal",
     "cover_count": "counting",
     "coverage_floor": "conformal",
+    "cv_plus_coverage": "conformal",
+    "cv_plus_ends": "conformal",
+    "cv_plus_holds": "conformal",
+    "cv_plus_rank": "conformal",
     "donsker_varadhan": "pac_bayes",
     "empirical_bernstein": "intervals",
     "excess_risk": "intervals",
@@ -30,6 +35,8 @@ _WHERE = {
     "labelling_count": "vc",
     "markov_bound": "tails",
     "mcallester_bound": "pac_bayes",
+    "miss_martingale": "anytime",
+    "running_mean": "anytime",
     "sampled_bound": "pac_bayes",
     "sampled_error": "pac_bayes",
     "sauer_bound": "vc",

@@ -6,10 +6,15 @@ from certus.bounds.pac_bayes import binary_kl_upper as binary_kl_upper
 from certus.bounds.intervals import bounded_mean as bounded_mean
 from certus.bounds.pac_bayes import catoni_bound as catoni_bound
 from certus.bounds.intervals import clopper_pearson as clopper_pearson
+from certus.bounds.anytime import conformal_p_values as conformal_p_values
 from certus.bounds.conformal import conformal_quantile as conformal_quantile
 from certus.bounds.conformal import conformal_rank as conformal_rank
 from certus.bounds.counting import cover_count as cover_count
 from certus.bounds.conformal import coverage_floor as coverage_floor
+from certus.bounds.conformal import cv_plus_coverage as cv_plus_coverage
+from certus.bounds.conformal import cv_plus_ends as cv_plus_ends
+from certus.bounds.conformal import cv_plus_holds as cv_plus_holds
+from certus.bounds.conformal import cv_plus_rank as cv_plus_rank
 from certus.bounds.pac_bayes import donsker_varadhan as donsker_varadhan
 from certus.bounds.intervals import empirical_bernstein as empirical_bernstein
 from certus.bounds.intervals import excess_risk as excess_risk
@@ -23,6 +28,8 @@ from certus.bounds.tails import hoeffding_tail as hoeffding_tail
 from certus.bounds.vc import labelling_count as labelling_count
 from certus.bounds.tails import markov_bound as markov_bound
 from certus.bounds.pac_bayes import mcallester_bound as mcallester_bound
+from certus.bounds.anytime import miss_martingale as miss_martingale
+from certus.bounds.anytime import running_mean as running_mean
 from certus.bounds.pac_bayes import sampled_bound as sampled_bound
 from certus.bounds.pac_bayes import sampled_error as sampled_error
 from certus.bounds.vc import sauer_bound as sauer_bound

@@ -12,6 +12,7 @@ import typer
 
 from certus.cli import load_tables, options
 from certus.cli.lm import lm
+from certus.cli.predict_app import predict, watch
 from certus.cli.synth_app import synth
 
 app = typer.Typer(
@@ -86,6 +87,45 @@ def fit(
             help="Test on rows that are later than the training rows.",
         ),
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What models are judged by: log_loss, brier, error, balanced_error, "
+            "auc, average_precision, f_beta@2, recall@0.9 (at that precision); rmse, "
+            "mae, r2, pinball@0.9, poisson, gamma. Default: log_loss, or rmse (mae if "
+            "tails are heavy).",
+        ),
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL",
+            help="Of two labels, the one to find. Default: the rarer one.",
+        ),
+    ] = None,
+    bounds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH",
+            help="Bounds that the target cannot leave; with them its errors have "
+            "intervals with a guarantee.",
+        ),
+    ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="fp=1,fn=20",
+            help="Costs of a false alarm and of a miss: choose the threshold for them.",
+        ),
+    ] = None,
+    recall: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of the positive rows to find: choose the threshold for it.",
+        ),
+    ] = None,
     drop: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A column to leave out. Can be repeated."),
@@ -105,6 +145,14 @@ def fit(
             help="Start no new fit after this many seconds.",
         ),
     ] = None,
+    refit: Annotated[
+        bool | None,
+        typer.Option(
+            "--refit/--no-refit",
+            help="Fit the chosen model again, to all rows, after the final check. "
+            "Default: below 1,000 rows.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Model file. Default: DATA's name.certus"),
@@ -117,6 +165,7 @@ def fit(
         ),
     ] = None,
     seed: options.Seed = None,
+    encoding: options.Encoding = None,
     no_files: Annotated[
         bool, typer.Option("--no-files", help="Write no files.")
     ] = False,
@@ -125,8 +174,9 @@ def fit(
     """Compare models on a table, keep the best, and say how good it is.
 
     First, a fifth of the rows is set aside (sealed). Models are compared on 5 folds of
-    the other rows, and the chosen one is tested once on the sealed rows. The command
-    writes a model file and a report. Ctrl-C keeps the parts that are finished.
+    the other rows, and the chosen one is tested once on the sealed rows. Below 1,000
+    rows it is then fitted again to all rows. The command writes a model file and a
+    report. Ctrl-C keeps the parts that are finished.
     """
     load_tables()
     from certus.cli import fitting
@@ -141,34 +191,19 @@ def fit(
         time=time,
         seed=seed,
         max_time=max_time,
+        encoding=encoding,
+        metric=metric,
+        positive=positive,
+        bounds=fitting.read_bounds(bounds),
+        cost=fitting.read_costs(cost),
+        recall=recall,
+        refit=refit,
     )
     return fitting.run(data, target, plan, out, report, not no_files, as_json)
 
 
-@app.command()
-def predict(
-    model: options.ModelFile,
-    data: options.Table,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV file. Default: stdout.")
-    ] = None,
-    proba: Annotated[
-        bool,
-        typer.Option(
-            "--proba", help="Add a column with the probability of each label."
-        ),
-    ] = False,
-    as_json: options.Json = False,
-) -> int:
-    """Predict the rows of a table with a fitted model.
-
-    Columns may be in any order. Extra columns are ignored, and unknown categories
-    count as none of the known ones; stderr says so. A missing column is an error.
-    """
-    load_tables()
-    from certus.cli import applying
-
-    return applying.predict(model, data, out, proba, as_json)
+app.command()(predict)
+app.command()(watch)
 
 
 @app.command()
@@ -181,6 +216,7 @@ def certify(
         typer.Option(help="quick or full; full may take as long as a fit."),
     ] = options.Level.quick,
     explain: options.Explain = False,
+    encoding: options.Encoding = None,
     as_json: options.Json = False,
 ) -> int:
     """Recompute a model's certificate on a table.
@@ -195,7 +231,9 @@ def certify(
     load_tables()
     from certus.cli import applying
 
-    return applying.certify(model, data, target, level.value, as_json, explain)
+    return applying.certify(
+        model, data, target, level.value, as_json, explain, encoding
+    )
 
 
 @app.command()

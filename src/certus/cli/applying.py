@@ -1,4 +1,4 @@
-"""``certus predict`` and ``certus certify``: a model file meets a table.
+"""``certus certify``: a model file meets a table; what other commands read likewise.
 
 Columns may come in any order and more of them than needed; what is ignored, filled or
 unknown is said on stderr. A column the model needs and the table lacks is an error.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from certus.cli import files
 from certus.cli.data import split_target
 from certus.cli.fitting import exit_code
 from certus.cli.machine import say_json
@@ -19,35 +18,6 @@ from certus.wording import shorten
 _REMARKS = 10
 
 
-def predict(
-    model_path: Path, path: Path, out_path: Path | None, proba: bool, as_json: bool
-) -> int:
-    """Predictions as CSV on stdout, in a file, or as JSON; returns the exit code."""
-    if out_path is not None:
-        files.check_place(out_path, [model_path, path], "--out")
-    with progress(3) as step:
-        model, frame = _read(model_path, path, step)
-        X, remarks = _columns(model, frame)
-        step("predicting")
-        table = {"prediction": model.predict(X)}
-        if proba:
-            table |= _probabilities(model, X, model_path)
-    if as_json:
-        say_json({"rows": frame.height, "remarks": remarks, **_for_json(table, proba)})
-    else:
-        for text in remarks[:_REMARKS]:
-            remark(text)
-        if len(remarks) > _REMARKS:
-            remark(f"{len(remarks) - _REMARKS:,} more remarks; --json has all of them.")
-        if out_path is None:
-            say_csv(table)
-    if out_path is not None:
-        files.write(out_path, _csv(table))
-        if not as_json:
-            say(f"wrote {out_path}: {frame.height:,} predictions")
-    return 0
-
-
 def certify(
     model_path: Path,
     path: Path,
@@ -55,10 +25,11 @@ def certify(
     level: str,
     as_json: bool,
     explain: bool,
+    encoding: str | None = None,
 ) -> int:
     """Recompute certificate and risk on the table; returns the exit code."""
     with progress(3) as step:
-        met = meet(model_path, path, target, step)
+        met = meet(model_path, path, target, step, encoding)
         step("checking")
         found = met.recheck(level)
     code = exit_code(found.certificate, proof=True)
@@ -69,6 +40,7 @@ def certify(
                 "risk": [claim.to_dict() for claim in found.risk],
                 "same_data": found.same,
                 "sealed_rows": found.sealed,
+                "refitted": found.refitted,
                 "remarks": met.remarks,
                 "exit_code": code,
             }
@@ -113,11 +85,16 @@ class Meeting(NamedTuple):
         return Recheck(found, (), same, 0)
 
 
-def meet(model_path: Path, path: Path, target: str | None, step: Any) -> Meeting:
+def meet(
+    model_path: Path,
+    path: Path,
+    target: str | None,
+    step: Any,
+    encoding: str | None = None,
+) -> Meeting:
     """Read a model file and a table with its target."""
-    from certus.persist import read_manifest
-
-    model, frame = _read(model_path, path, step)
+    model, split = read_model(model_path, step)
+    frame = read_rows(path, step, encoding).frame
     name = target or getattr(model, "target_name_", None)
     if name is None:
         raise Stop(
@@ -126,8 +103,7 @@ def meet(model_path: Path, path: Path, target: str | None, step: Any) -> Meeting
             code=2,
         )
     frame, y, _ = split_target(frame, name, path.name)
-    X, remarks = _columns(model, frame)
-    split = read_manifest(model_path)["split"]
+    X, remarks = columns_of(model, frame)
     return Meeting(model, X, y, name, split, remarks, frame)
 
 
@@ -149,31 +125,42 @@ def _say_rows(found: Any, split: Any) -> None:
     if not found.sealed:
         say("this is the data the model was fitted on (fingerprints agree)", indent=2)
         return
+    above, here = "the training rows are judged above", ""
+    if found.refitted:
+        above, here = "all rows are judged above", " by the model before its refit"
     say(
-        "this is the data the model was fitted on (fingerprints agree): the training "
-        f"rows are judged above, the {found.sealed:,} sealed rows here",
+        f"this is the data the model was fitted on (fingerprints agree): {above}, the "
+        f"{found.sealed:,} sealed rows here{here}",
         indent=2,
         hang=2,
     )
     say_claims(found.risk)
 
 
-def _read(model_path: Path, path: Path, step: Any) -> tuple[Any, Any]:
+def read_model(model_path: Path, step: Any) -> tuple[Any, Any]:
+    """The model of a file, and the split that is kept with it."""
     from certus import persist
-    from certus.tables import read_table
 
     step(f"reading {model_path.name}")
     try:
         model = persist.load(model_path)
+        split = persist.read_manifest(model_path)["split"]
     except persist.ModelFileError as error:
         raise Stop(str(error)) from None
     if not hasattr(model, "predict"):
         raise Stop(f"{model_path.name} holds a {type(model).__name__}, not a model.")
+    return model, split
+
+
+def read_rows(path: Path, step: Any, encoding: str | None = None) -> Any:
+    """A table with its units; what was assumed about it is said on stderr."""
+    from certus.tables.reader import read_with_notes
+
     step(f"reading {path.name}")
-    return model, read_table(path, announce=remark)
+    return read_with_notes(path, announce=remark, encoding=encoding)
 
 
-def _columns(model: Any, frame: Any) -> tuple[Any, list[str]]:
+def columns_of(model: Any, frame: Any) -> tuple[Any, list[str]]:
     """The columns that the model uses, and remarks about the table."""
     remarks: list[str] = []
     target = getattr(model, "target_name_", None)
@@ -191,40 +178,3 @@ def _columns(model: Any, frame: Any) -> tuple[Any, list[str]]:
     if absent:
         raise Stop(f'the table has no column "{absent[0]}", which the model needs.')
     return frame.select(list(names)), remarks
-
-
-def _probabilities(model: Any, X: Any, model_path: Path) -> dict[str, Any]:
-    if not hasattr(model, "predict_proba"):
-        raise Stop(
-            f"{model_path.name} gives no probabilities; logistic models do. "
-            "Leave out --proba.",
-            code=2,
-        )
-    shares = model.predict_proba(X)
-    return {f"probability of {c}": shares[:, i] for i, c in enumerate(model.classes_)}
-
-
-def _csv(table: dict[str, Any]) -> str:
-    import polars as pl
-
-    columns = {name: values.tolist() for name, values in table.items()}
-    return pl.DataFrame(columns).write_csv()
-
-
-def say_csv(table: dict[str, Any]) -> None:
-    """Write the predictions to stdout as CSV, to be piped on."""
-    import sys
-
-    sys.stdout.write(_csv(table))
-
-
-def _for_json(table: dict[str, Any], proba: bool) -> dict[str, Any]:
-    result: dict[str, Any] = {"predictions": table["prediction"]}
-    if proba:
-        prefix = "probability of "
-        result["probabilities"] = {
-            name.removeprefix(prefix): values
-            for name, values in table.items()
-            if name.startswith(prefix)
-        }
-    return result

@@ -135,4 +135,7 @@ def _rows(met: Meeting, found: Any) -> str:
     if not found.sealed:
         return f"all {count:,} rows were used in the fit, so none is left for a test"
     training = count - found.sealed
-    return f"{training:,} training rows and {found.sealed:,} sealed rows, as at the fit"
+    said = f"{training:,} training rows and {found.sealed:,} sealed rows, as at the fit"
+    if not found.refitted:
+        return said
+    return f"{said}; the file holds the model fitted again to all of them"

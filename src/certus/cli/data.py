@@ -7,7 +7,7 @@ said here in words about the user's own file.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,13 @@ class LabelledTable(NamedTuple):
     target: str
     task: str
     gaps: int
+    units: Mapping[str, str] = {}
+    spelling: Mapping[str, str] = {}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a model file keeps about how the table was written."""
+        return {"units": dict(self.units), "spelling": dict(self.spelling)}
 
     @property
     def headline(self) -> str:
@@ -61,19 +68,26 @@ class LabelledTable(NamedTuple):
 
 
 def read_training(
-    path: Path | None, target: str | None, drop: Sequence[str], labels: bool | None
+    path: Path | None,
+    target: str | None,
+    drop: Sequence[str],
+    labels: bool | None,
+    encoding: str | None = None,
 ) -> LabelledTable:
     """The training table; the bundled example if there is no path.
 
     ``labels`` says whether the model wants labels; None lets the target decide.
     """
-    from certus.tables import load_example, read_table
+    from certus.tables import load_example
+    from certus.tables.delimited import Reading
+    from certus.tables.reader import read_with_notes
 
     if path is None:
         frame, usual = load_example()
-        name, target = "diabetes", target or usual
+        name, target, read = "diabetes", target or usual, Reading(frame)
     else:
-        frame, name = read_table(path, announce=remark), path.name
+        read = read_with_notes(path, announce=remark, encoding=encoding)
+        frame, name = read.frame, path.name
     if target is None:
         raise Stop(
             f"say which column to predict: --target COLUMN. {shorten(name)} has "
@@ -91,7 +105,9 @@ def read_training(
             "some, or check how its cells are separated."
         )
     task = _task(y, target, labels)
-    return LabelledTable(name, X.drop(drop), y, target, task, gaps)
+    units = {column: unit for column, unit in read.units.items() if column not in drop}
+    spelling = read.spelling.get(target, {})
+    return LabelledTable(name, X.drop(drop), y, target, task, gaps, units, spelling)
 
 
 def split_target(frame: Any, target: str, name: str) -> tuple[Any, Any, int]:

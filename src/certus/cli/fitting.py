@@ -24,10 +24,18 @@ from certus.cli.screen import (
     say_certificate,
     say_claims,
 )
+from certus.unwrapping import innermost, wrappers
 from certus.wording import clean, shorten
 
 #: Seconds the figures of the report may take.
 REPORT_SECONDS = 6.0
+
+
+#: What is said where the model was fitted again.
+REFITTED = (
+    "fitted again to all {rows:,} rows for the file; what the sealed rows say is about "
+    "the model before that (--no-refit keeps it)"
+)
 
 
 class FitRequest(NamedTuple):
@@ -42,6 +50,13 @@ class FitRequest(NamedTuple):
     time: str | None = None
     seed: int | None = None
     max_time: float | None = None
+    encoding: str | None = None
+    metric: str | None = None
+    positive: str | None = None
+    bounds: tuple[float, float] | None = None
+    cost: dict[str, float] | None = None
+    recall: float | None = None
+    refit: bool | None = None
 
 
 class FitOutcome(NamedTuple):
@@ -74,7 +89,7 @@ def run(
     with progress() as step:
         step(f"reading {path.name if path else 'the example'}")
         wanted = None if named is None else named.predicts == "labels"
-        data = read_training(path, target, plan.drop, wanted)
+        data = read_training(path, target, plan.drop, wanted, plan.encoding)
         for column in (*plan.keep, plan.groups, plan.time):
             data.require(column)
         comparison = _compare(data, plan, models, also, step)
@@ -112,6 +127,12 @@ def _compare(
                 groups=plan.groups,
                 time=plan.time,
                 keep=plan.keep,
+                metric=plan.metric,
+                positive=plan.positive,
+                bounds=plan.bounds,
+                cost=plan.cost,
+                recall=plan.recall,
+                refit=plan.refit,
                 random_state=plan.seed or 0,
                 max_time=plan.max_time,
                 on_step=step,
@@ -121,6 +142,33 @@ def _compare(
             f"no model was fitted within {plan.max_time:g} s; nothing was written. "
             "Raise --max-time, or choose one model with --model."
         ) from None
+
+
+def read_bounds(text: str | None) -> tuple[float, float] | None:
+    """``LOW,HIGH`` as two numbers."""
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise Stop(f"--bounds must be LOW,HIGH, got {text}.", code=2) from None
+    if not low < high:
+        raise Stop(f"--bounds must be LOW,HIGH with LOW below HIGH, got {text}.", 2)
+    return low, high
+
+
+def read_costs(text: str | None) -> dict[str, float] | None:
+    """``fp=1,fn=20`` as costs."""
+    if text is None:
+        return None
+    parts = [part.partition("=") for part in text.split(",")]
+    try:
+        found = {name.strip(): float(value) for name, _, value in parts}
+    except ValueError:
+        found = {}
+    if set(found) != {"fp", "fn"}:
+        raise Stop(f"--cost must be fp=NUMBER,fn=NUMBER, got {text}.", code=2)
+    return found
 
 
 def exit_code(certificate: Any, *, proof: bool = False) -> int:
@@ -168,7 +216,8 @@ def _write(result: FitOutcome, max_time: float | None, step: Any) -> FitOutcome:
     if result.out is None or result.report is None:
         return result
     try:
-        persist.save(found.model, result.out, split=found.record())
+        split = found.record() | result.data.record
+        persist.save(found.model, result.out, split=split)
     except persist.ModelFileError as error:
         raise Stop(str(error)) from None
     step("writing the report", 1.0)
@@ -200,12 +249,17 @@ def _say_result(result: FitOutcome) -> None:
     found = result.comparison
     if found.beaten:
         say(f"! {found.verdict}", style="bold", hang=2)
+    if found.not_run:
+        late = ", ".join(found.not_run)
+        say(f"! the time limit left no time for: {late}", style="bold", hang=2)
     say(result.data.headline, style="bold", hang=4)
     _say_notes(result)
     say()
     _say_table(found)
     say()
     _say_choice(found)
+    if found.refitted:
+        say(REFITTED.format(rows=found.split.n_rows), indent=2, hang=2)
     if found.verdict and not found.beaten:
         say(f"! {found.verdict}", hang=2)
     say()
@@ -249,7 +303,8 @@ def _say_table(found: Any) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     folds = len(found.split.folds)
-    error = f"error ({folds} folds)" if folds else "error"
+    label = found.metric.label
+    error = f"{label} ({folds} folds)" if folds else label
     table.add_column("  model", no_wrap=True)
     table.add_column(error, overflow="fold")
     table.add_column("time", no_wrap=True)
@@ -260,25 +315,44 @@ def _say_table(found: Any) -> None:
         style = "bold" if chosen else ""
         table.add_row(f"{mark} {clean(shorten(name))}", *cells, style=style)
     out().print(table)
-    note = f"error: {found.measure}; mean ± standard deviation over the folds, measured"
+    way = "more is better" if found.metric.more else "less is better"
+    label, said = found.metric.label, found.measure
+    said = said if said.startswith(label) else f"{label}: {said}"
+    note = f"{said}; {way}; mean ± standard deviation over folds"
     say(note, style="dim", indent=2, hang=2)
     union = found.union
     sure = f" ({union.basis})" if union.basis else ""
     say(f"{union.mark} {union.detail}{sure}", style="dim", indent=2, hang=2)
-    if found.status.value == "time_limit":
-        say("! the time limit was reached before all models were fitted", indent=2)
 
 
 def _say_choice(found: Any) -> None:
     sealed = len(found.split.sealed)
     opened = f" On the {sealed:,} sealed rows, used only now:" if sealed else ""
     say(f"chosen: {found.chosen}.{opened}", hang=4)
-    promised = [claim for claim in found.risk if claim.met is not None]
-    claims = [*promised, *(claim for claim in found.risk if claim.met is None)]
+    claims = _headline(found)
     # What is assumed is said once; the report has it with each claim.
     say_claims([dataclasses.replace(c, assumptions=(), fix="") for c in claims])
-    if claims[0].assumptions:
-        say(f"assumed: {claims[0].assumptions[0]}", style="dim", indent=2, hang=2)
+    hidden = len(found.risk) - len(claims)
+    if hidden:
+        say(f"{hidden} more numbers are in the report", style="dim", indent=2)
+    said = [line for claim in claims for line in claim.assumptions]
+    if said:
+        say(f"assumed: {said[0]}", style="dim", indent=2, hang=2)
+
+
+#: Claims that the terminal shows beside the metric asked for, in this order.
+_SHOWN = (
+    *("auc", "error_rate", "r2", "large_error", "decision_cost", "cost_saved"),
+    *("kept_recall", "false_alarms", "coverage"),
+)
+
+
+def _headline(found: Any) -> list[Any]:
+    """The metric asked for, R² or AUC, one promise, and decisions."""
+    first, rest = found.risk[0], found.risk[1:]
+    named = {claim.name: claim for claim in rest}
+    shown = [named[name] for name in _SHOWN if name in named]
+    return [first, *shown]
 
 
 def next_steps(result: FitOutcome) -> list[str]:
@@ -296,7 +370,7 @@ def _say_json(result: FitOutcome) -> None:
     from certus.cli.machine import say_json
 
     data, found = result.data, result.comparison
-    encoder, model = found.model.encoder_, found.model.estimator_
+    encoder, model = found.model.encoder_, innermost(found.model.estimator_)
     say_json(
         {
             "data": {
@@ -313,6 +387,7 @@ def _say_json(result: FitOutcome) -> None:
                 "name": found.chosen,
                 "class": type(model).__name__,
                 "params": model.get_params(deep=False),
+                "wrapped_in": wrappers(found.model.estimator_),
             },
             "comparison": found.to_dict(),
             "certificate": found.certificate.to_dict(),

@@ -184,7 +184,7 @@ def decompress(path: Path, packed: Path, out: Path | None, as_json: bool) -> int
 
 def _coded(way: str, name: str, data: bytes, model: Any) -> bytes:
     """Compress or restore, and show how far it is."""
-    from certus.language import coding
+    from certus.language.decoding import coding
 
     with progress() as step:
         step(name, 0.0)

@@ -72,11 +72,14 @@ def _sections(as_json: bool) -> int:
     if as_json:
         say_json([{**s._asdict(), "existing": have[s.key]} for s in sections()])
         return 0
+    done = [s for s in sections() if s.done]
     table = _table("section", "about", "items", "named")
     for s in sections():
         table.add_row(s.key, s.title, str(s.n_items), str(have[s.key] or "–"))
     out().print(table)
+    shown, every = (sum(s.n_items for s in some) for some in (done, sections()))
     say()
+    say(f"{shown} of {every} items are shown to hold by a test")
     say("certus list --catalog SECTION shows the items of one section")
     return 0
 

@@ -30,6 +30,13 @@ Target = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="Default: the one in the model file."),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Of a CSV file, such as cp1251. Default: UTF-8 or Windows-1252.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

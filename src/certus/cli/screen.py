@@ -220,7 +220,7 @@ class StepOpener(Protocol):
 
 @contextmanager
 def progress(steps: int = 1) -> Iterator[StepOpener]:
-    """Show a bar on stderr once the work has taken a second; none in a pipe.
+    """Show a bar on stderr after a second; in a pipe, a line every few seconds.
 
     Yields a function that opens the next step: one of ``steps`` equal ones, unless the
     call says which share of the work is done. The time left is a guess from that share.
@@ -237,12 +237,12 @@ def progress(steps: int = 1) -> Iterator[StepOpener]:
         console=console,
         transient=True,
         redirect_stdout=False,
-        redirect_stderr=False,
         disable=not console.is_terminal or console.is_dumb_terminal,
     )
     task = bar.add_task("", total=1.0, left="")
     opened = 0
     start = time.monotonic()
+    lines = _Lines(console) if bar.disable else None
 
     def step(
         name: str, share: float | None = None, seconds: float | None = None
@@ -254,9 +254,11 @@ def progress(steps: int = 1) -> Iterator[StepOpener]:
             seconds = spent / done - spent
         left = "" if seconds is None else _left(seconds)
         bar.update(task, description=shorten(name), completed=done, left=left)
+        if lines is not None:
+            lines.now = shorten(name), done, left
         opened += 1
 
-    timer = threading.Timer(1.0, bar.start)
+    timer = threading.Timer(1.0, bar.start) if lines is None else lines
     timer.daemon = True
     timer.start()
     _BARS.append(console)
@@ -267,6 +269,38 @@ def progress(steps: int = 1) -> Iterator[StepOpener]:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+#: Seconds between two lines about the progress where no bar can be drawn.
+EVERY = 5.0
+
+
+class _Lines(threading.Thread):
+    """Writes a line now and then, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.now = ("", 0.0, "")
+        self._console, self._done = console, threading.Event()
+        self._start = time.monotonic()
+
+    def run(self) -> None:
+        """Until the work is done, a line every few seconds."""
+        while not self._done.wait(EVERY):
+            name, share, left = self.now
+            spent = time.monotonic() - self._start
+            tail = f", {left}" if left else ""
+            _paragraph(
+                self._console,
+                f"certus: {spent:.0f} s, {100 * share:.0f} %{tail}: {name}",
+                "",
+                0,
+                8,
+            )
+
+    def cancel(self) -> None:
+        """Write no more lines."""
+        self._done.set()
 
 
 def _left(seconds: float) -> str:

@@ -20,7 +20,11 @@ def synth(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, tree, copula or cart.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="auto, tree, copula, autoregressive, flow, diffusion or cart.",
+        ),
     ] = "auto",
     given: Annotated[
         list[str] | None,

@@ -34,8 +34,9 @@ from certus.report.document import Audit, Figure
 from certus.report.rows import PredictionTask, TableRows, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
 from certus.selection.inspection import take_column
+from certus.selection.metrics import METRICS, default_metric, find_metric
+from certus.selection.opening import AskedMetric, bins_of, open_rows
 from certus.typing import Array, ArrayLike, MatrixLike
-from certus.verify import risk_claims
 
 __all__ = ["audit"]
 
@@ -57,6 +58,8 @@ def audit(
     target: str | None = None,
     sensitive: Any = None,
     threat: Any = None,
+    metric: str | None = None,
+    positive: Any = None,
     delta: float = 0.05,
     max_time: float = 20.0,
     random_state: int = 0,
@@ -91,6 +94,13 @@ def audit(
     threat : ThreatModel, optional
         By how much rows may be changed, in the units of the table. The report then says
         between what the accuracy of a classifier lies under the worst changes.
+    metric : str, optional
+        What the model is judged by, as in :func:`certus.compare`. Default: the metric
+        of the comparison or of the model file; else log loss for probabilities, the
+        error rate for labels without them, RMSE or MAE for amounts.
+    positive : label, optional
+        Of two labels, the one that recall, precision and the like are about. Default:
+        the rarer one.
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold. The statements
         about new rows, about groups and about changed rows each have this one.
@@ -114,7 +124,7 @@ def audit(
     >>> model = RidgeClassifier().fit(X[:400], y[:400])
     >>> report = certus.audit(model, X[:400], y[:400], X_test=X[400:], y_test=y[400:])
     >>> [claim.name for claim in report.statistical]
-    ['error_rate']
+    ['error_rate', 'balanced_error', 'recall_rate', 'precision', 'f_beta']
     >>> [figure.question for figure in report.figures][:2]
     ['Would more rows help?', 'Is the penalty right?']
     """
@@ -122,9 +132,23 @@ def audit(
     if not max_time > 0:
         raise ValueError(f"max_time must be above 0 seconds, got {max_time!r}.")
     _check_model(model)
+    whole = model
+    if comparison is not None or split is not None:
+        # Sealed rows are about the model that had not seen them.
+        model = getattr(model, "before_", model)
     name = target or getattr(y, "name", None) or getattr(model, "target_name_", None)
-    task = PredictionTask(bool(is_classifier(model)), str(name or ""))
-    parts = _divide(model, task, X, y, X_test, y_test, comparison, split, cv)
+    labels = bool(is_classifier(model))
+    parts = _divide(model, labels, X, y, X_test, y_test, comparison, split, cv)
+    past = None if comparison is None else comparison.asked
+    past = AskedMetric.read(split) if split is not None else past
+    asked = _asked(model, labels, parts, metric, positive, past)
+    task = PredictionTask(
+        labels,
+        str(name or ""),
+        asked.metric,
+        _classes(model, parts) if labels else None,
+        asked.positive,
+    )
     if sample_weight is not None:
         parts = parts._replace(why="refitting would ignore the weights")
     rows, unseen = parts.rows, parts.unseen
@@ -137,15 +161,16 @@ def audit(
         certificate, known = _certificate(model, rows, sample_weight)
         found = _look(model, task, parts, max_time, rng)
         if split is not None and unseen is not None:
-            risk = recheck(model, split, X, y, delta=delta).risk
+            risk = recheck(whole, split, X, y, delta=delta).risk
         else:
             risk = () if comparison is None else comparison.risk
-        risk = risk or _risk(task, unseen, found, delta)
+        risk = risk or _risk(model, task, asked, unseen, found, delta)
         alike = groups.judge(attribute, task, unseen, found.guess, delta)
         changed = threats.judge(threat, model, unseen or rows, unseen, delta, max_time)
     return Audit(
         title=verdicts.title(certificate, task),
-        verdict=verdicts.verdict(certificate, risk, found, task, comparison),
+        verdict=verdicts.verdict(certificate, risk, found, task, comparison)
+        + _refit(whole, model),
         proved=(*verdicts.proved(certificate), *changed.proved),
         statistical=(
             *verdicts.statistical(risk),
@@ -153,7 +178,7 @@ def audit(
             *changed.statistical,
         ),
         measured=(
-            *verdicts.measured(certificate, risk, found, task, unseen),
+            *verdicts.measured(certificate, risk, found, task, comparison),
             *changed.measured,
         ),
         assumed=verdicts.assumed(certificate, risk, known, unseen),
@@ -165,6 +190,16 @@ def audit(
         params=details.params(model, rows or unseen),
         versions=show_versions(),
         seconds=time.perf_counter() - start,
+    )
+
+
+def _refit(whole: Any, judged: Any) -> str:
+    """A sentence where the model to be used was fitted again to all rows."""
+    if whole is judged:
+        return ""
+    return (
+        f" For use it was fitted again to all {whole.certificate_.n_samples:,} rows; "
+        "what the sealed rows say is about the model before."
     )
 
 
@@ -194,9 +229,52 @@ class _Parts(NamedTuple):
     sealed: Array | None = None  # which rows of the whole table were never seen
 
 
+def _classes(model: Any, parts: _Parts) -> Array:
+    """All labels that the model or the rows know."""
+    known = [np.asarray(model.classes_)]
+    known += [np.unique(rows.y) for rows in (parts.rows, parts.unseen) if rows]
+    return np.unique(np.concatenate(known))
+
+
+def _asked(
+    model: Any,
+    labels: bool,
+    parts: _Parts,
+    metric: str | None,
+    positive: Any,
+    past: AskedMetric | None,
+) -> AskedMetric:
+    """What is asked: as in the comparison or the file, unless other words are given."""
+    y = (parts.rows or parts.unseen).y  # type: ignore[union-attr]
+    classes = _classes(model, parts) if labels else None
+    task = "regression"
+    if classes is not None:
+        task = "binary" if len(classes) == 2 else "multiclass"
+    if task == "binary" and positive is None:
+        counts = [np.count_nonzero(y == label) for label in classes]  # type: ignore[union-attr]
+        positive = classes[0] if counts[0] < counts[1] else classes[1]  # type: ignore[index]
+        positive = positive if past is None else past.positive
+    if past is not None:
+        asked = past
+    else:
+        found = default_metric(task, np.asarray(y, float) if not labels else y)[0]
+        if labels and not hasattr(model, "predict_proba"):
+            found = METRICS["error"]
+        asked = AskedMetric(task, found)
+    if metric is not None:
+        asked = asked._replace(metric=find_metric(metric, task))
+    if asked.metric.needs == "probabilities" and not hasattr(model, "predict_proba"):
+        raise ValueError(
+            f"{asked.metric.name} needs probabilities, which "
+            f"{type(model).__name__} does not give. Use error or balanced_error, or "
+            "wrap the model in certus.calibration.PlattClassifier."
+        )
+    return asked._replace(positive=positive)
+
+
 def _divide(
     model: Any,
-    task: PredictionTask,
+    labels: bool,
     X: MatrixLike,
     y: ArrayLike,
     X_test: MatrixLike | None,
@@ -219,7 +297,7 @@ def _divide(
         whole = make_rows(_columns(model, X), y, "")
         if comparison is not None:
             return _as_compared(whole, comparison.split)
-        return _as_filed(whole, X, task, split or {})
+        return _as_filed(whole, X, labels, split or {})
     rows = None if X is None else make_rows(_columns(model, X), y, "training rows")
     unseen = None
     if X_test is not None:
@@ -240,7 +318,7 @@ def _as_compared(whole: TableRows, split: Split) -> _Parts:
 
 
 def _as_filed(
-    whole: TableRows, X: MatrixLike, task: PredictionTask, split: Mapping[str, Any]
+    whole: TableRows, X: MatrixLike, labels: bool, split: Mapping[str, Any]
 ) -> _Parts:
     """The parts of a model file; folds keep groups together and follow time."""
     _same_size(whole, int(split["rows"]))
@@ -255,7 +333,7 @@ def _as_filed(
             return _parts(whole, training, sealed, None)._replace(why=why)
         ranks = take_column(X, split[option], option).values.rank("dense").to_numpy()
         order[key] = ranks[training].astype(int)
-    again = make_split(whole.y[training], labels=task.labels, fraction=0.0, **order)
+    again = make_split(whole.y[training], labels=labels, fraction=0.0, **order)
     return _parts(whole, training, sealed, again.folds)
 
 
@@ -401,13 +479,14 @@ def _calibration(
 
 
 def _risk(
+    model: Any,
     task: PredictionTask,
+    asked: AskedMetric,
     unseen: TableRows | None,
     found: AuditFigures,
     delta: float,
 ) -> tuple[Claim, ...]:
     """The verifier's claims about new rows, from rows never seen."""
-    kind = "classification" if task.labels else "regression"
     if unseen is None or found.guess is None:
         return (
             Claim(
@@ -418,16 +497,13 @@ def _risk(
                 fix="set rows aside before the fit and pass them as X_test, y_test",
             ),
         )
-    losses = task.losses(unseen.y, found.guess)
-    threshold = None
     past = found.learning
-    if not task.labels and past.held_out is not None and past.guess is not None:
-        known = task.losses(past.held_out.y, past.guess)
-        threshold = float(np.quantile(known, _QUANTILE))
-    return risk_claims(
-        losses,
-        kind,
-        delta=delta,
-        threshold=threshold,
-        rows=unseen.kind,
-    )
+    if past.held_out is not None and past.guess is not None:
+        if not task.labels:
+            known = np.abs(past.held_out.y - past.guess)
+            asked = asked._replace(far=float(np.quantile(known, _QUANTILE)))
+        edges = bins_of(past.shares, task.classes, task.positive)
+        asked = asked._replace(edges=edges)
+    return open_rows(
+        model, unseen.X, unseen.y, asked, delta=delta, rows=unseen.kind
+    ).claims

@@ -20,7 +20,7 @@ from certus.callbacks import unwatched
 from certus.config import config_context
 from certus.report.document import Figure
 from certus.report.rows import PredictionTask, TableRows, deviation
-from certus.typing import Array, MatrixLike
+from certus.typing import Array
 
 __all__ = [
     "FEWEST",
@@ -183,33 +183,17 @@ def run_fold(model: Any, rows: TableRows, task: PredictionTask, fold: Split) -> 
     train, test = rows.take(fold[0]), rows.take(fold[1])
     with config_context(certify="never"):
         unwatched(model).fit(train.X, train.y)
-    guess = np.asarray(model.predict(test.X))
+    said = task.ask(model, test.X)
     few = min(train.size, _TESTED)
     seen = train.take(np.linspace(0, train.size - 1, few).astype(int))
-    constant: Any = np.mean(train.y) if not task.labels else _commonest(train.y)
     return Fold(
-        training=task.error(seen.y, np.asarray(model.predict(seen.X))),
-        held_out=task.error(test.y, guess),
-        constant=task.error(test.y, np.full(test.size, constant)),
+        training=task.error(seen.y, task.ask(model, seen.X)),
+        held_out=task.error(test.y, said),
+        constant=task.error(test.y, task.always(train.y, test.size)),
         test=fold[1],
-        guess=guess,
-        shares=_shares(model, test.X, np.unique(rows.y)) if task.labels else None,
+        guess=said.guess,
+        shares=said.shares,
     )
-
-
-def _commonest(y: Array) -> Any:
-    labels, counts = np.unique(y, return_counts=True)
-    return labels[np.argmax(counts)]
-
-
-def _shares(model: Any, X: MatrixLike, classes: Array) -> Array | None:
-    """Probabilities with a column for each label there is, seen in the fold or not."""
-    if not hasattr(model, "predict_proba"):
-        return None
-    found = np.asarray(model.predict_proba(X))
-    shares = np.zeros((len(found), len(classes)))
-    shares[:, np.searchsorted(classes, model.classes_)] = found
-    return shares
 
 
 def first_line(error: Exception) -> str:
@@ -231,7 +215,9 @@ def _learning_figure(
     folds = held_out.shape[1]
     caption = (
         f"{folds} folds of {rows.size:,} {rows.kind}; mean and standard deviation of "
-        f"the {_measure(task)} over the folds, measured."
+        f"the {task.metric.label} over the folds, measured. The parameters are those "
+        "of the fitted model, so values may differ from those of a comparison, in "
+        "which each fold chooses its own."
     )
     tested = max(len(fold.test) for fold in points[-1][1])
     if tested == _TESTED:
@@ -249,7 +235,9 @@ def _learning_figure(
         caption,
         {
             "measure": task.measure,
-            "labels": task.labels,
+            "metric": task.metric.label,
+            "percent": task.percent,
+            "always": f"always {task.constant}",
             "sizes": sizes,
             "held_out": moments(held_out),
             "training": moments(training),
@@ -258,10 +246,6 @@ def _learning_figure(
             "rows": rows.size,
         },
     )
-
-
-def _measure(task: PredictionTask) -> str:
-    return "share of wrong labels" if task.labels else "root mean square error"
 
 
 def moments(values: Array) -> dict[str, list[float]]:
@@ -280,21 +264,24 @@ def is_clear(differences: Array) -> bool:
 def _learning_answer(
     sizes: list[int], held_out: Array, training: Array, task: PredictionTask
 ) -> str:
-    drop = held_out[-2] - held_out[-1]
+    sign = task.metric.loss(1.0)
+    drop = sign * (held_out[-2] - held_out[-1])
     now, before = float(held_out[-1].mean()), float(held_out[-2].mean())
     step = f"from {sizes[-2]:,} to {sizes[-1]:,} rows"
-    if is_clear(drop) and drop.mean() > SMALL * before:
+    label = task.metric.label
+    if is_clear(drop) and drop.mean() > SMALL * abs(before):
+        moved, way = ("lowered", "falling") if sign > 0 else ("raised", "rising")
         return (
-            f"Probably. Going {step} lowered the error from {task.show(before)} to "
-            f"{task.show(now)}, and the curve may still be falling."
+            f"Probably. Going {step} {moved} the {label} from {task.show(before)} to "
+            f"{task.show(now)}, and the curve may still be {way}."
         )
     answer = (
-        f"Not much, it seems. Going {step} moved the error from {task.show(before)} "
+        f"Not much, it seems. Going {step} moved the {label} from {task.show(before)} "
         f"to {task.show(now)}, which is within the variation between folds."
     )
-    if now - training[-1].mean() < 0.1 * now:
+    if sign * (now - training[-1].mean()) < 0.1 * abs(now):
         answer += (
-            " Training and held-out error are close: a richer model or other columns "
-            "may help more."
+            f" The {label} of training and of held-out rows is close: a richer model "
+            "or other columns may help more."
         )
     return answer

@@ -8,7 +8,7 @@ import numpy as np
 
 from certus.report.predictions import coefficients
 from certus.report.rows import PredictionTask, TableRows, column_names
-from certus.unwrapping import unwrap
+from certus.unwrapping import innermost, unwrap
 from certus.wording import clean, number, plain, shorten
 
 __all__ = ["comparison", "data", "params"]
@@ -22,7 +22,8 @@ def comparison(found: Any) -> dict[str, Any] | None:
     if found is None:
         return None
     result: dict[str, Any] = plain(found.to_dict())
-    return result | {"table": [list(map(str, row)) for row in found.table()]}
+    table = [list(map(str, row)) for row in found.table()]
+    return result | {"table": table, "metric_label": found.metric.label}
 
 
 def data(
@@ -90,7 +91,7 @@ def _coefficients(model: Any, rows: TableRows) -> dict[str, Any]:
 
 def params(model: Any, rows: TableRows | None) -> dict[str, str]:
     """The parameters of the estimator itself, as text."""
-    inner = model if rows is None else unwrap(model, rows.X)[0]
+    inner = model if rows is None else innermost(unwrap(model, rows.X)[0])
     found = inner.get_params(deep=False) if hasattr(inner, "get_params") else {}
     return {
         str(k): shorten(" ".join(repr(v).split()), 80) for k, v in sorted(found.items())

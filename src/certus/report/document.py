@@ -186,6 +186,18 @@ class Audit(Result):
 
         return written(render(self), path)
 
+    def to_model_card(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A model card: Markdown with a head of metadata, as model hubs read it.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            Where to write it as well; hubs expect the name README.md.
+        """
+        from certus.report.card import render
+
+        return written(render(self), path)
+
     def __str__(self) -> str:
         return f"{self.verdict}\n\n{self.certificate}"
 

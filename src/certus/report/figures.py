@@ -55,9 +55,10 @@ def _curve(data: Data, width: float, x: Scale, ticks: list[float], name: str) ->
     values = [*ends, *starts, *seen["mean"], *([] if level is None else [level])]
     low = max(0.0, min(values)) if min(values) >= -max(values) else min(values)
     marks = nice_ticks(low, max(values), 6)
-    left = 10 + max(map(text_width, tick_labels(marks, data["labels"])))
+    percent = _is_share(data)
+    left = 10 + max(map(text_width, tick_labels(marks, percent)))
     plot = Plot(width, 330, x, Scale(marks[0], marks[-1]), (48, 18, 46, left))
-    plot.y_axis(marks, tick_labels(marks, data["labels"]), _unit(data, width))
+    plot.y_axis(marks, tick_labels(marks, percent), _unit(data, width))
     plot.x_axis(ticks, [_amount(tick) for tick in ticks], name)
     floor = [max(marks[0], value) for value in starts]
     plot.band(xs, floor, [min(marks[-1], value) for value in ends], "first")
@@ -65,8 +66,7 @@ def _curve(data: Data, width: float, x: Scale, ticks: list[float], name: str) ->
     if level is not None:
         at = plot.y(level)
         plot.rule((plot.left, at), (plot.wall, at), "line third")
-        constant = "the most frequent label" if data["labels"] else "the mean"
-        entries.append(("third", "", f"always {constant}"))
+        entries.append(("third", "", data.get("always", "a constant")))
     plot.line(xs, seen["mean"], "second")
     plot.dots(xs, seen["mean"], "second", 3)
     plot.line(xs, held["mean"], "first")
@@ -78,11 +78,18 @@ def _curve(data: Data, width: float, x: Scale, ticks: list[float], name: str) ->
 
 
 def _unit(data: Data, width: float) -> str:
-    if data["labels"]:
-        return "error: share of wrong labels"
-    target = data["measure"].rpartition("units of ")[2]
-    start = "error: root mean square, in units of "
+    """The metric, and the units of the target where it has them."""
+    metric = data.get("metric", "error")
+    _, found, target = data["measure"].partition("in units of ")
+    if not found:
+        return str(fit_text(metric, width))
+    start = f"{metric}, in units of "
     return start + fit_text(target, max(70.0, width - text_width(start)))
+
+
+def _is_share(data: Data) -> bool:
+    """Whether values are shares; reports of earlier releases told it by the labels."""
+    return bool(data.get("percent", data.get("labels", False)))
 
 
 def _amount(value: float) -> str:
@@ -114,7 +121,7 @@ def _curve_table(data: Data) -> tuple[list[str], list[list[str]]]:
     first = data.get("parameter", "rows")
     xs = data["sizes"] if "sizes" in data else data["values"]
     held, seen = data["held_out"], data["training"]
-    show = _share if data["labels"] else number
+    show = _share if _is_share(data) else number
     rows = [
         [_amount(x), f"{show(m)} ± {show(s)}", f"{show(t)} ± {show(u)}"]
         for x, m, s, t, u in zip(xs, held["mean"], held["sd"], seen["mean"], seen["sd"])
@@ -131,16 +138,21 @@ def _share(value: float) -> str:
 
 def _calibration(data: Data, width: float) -> Plot:
     wide = width > NARROW
-    unit = Scale(0.0, 1.0)
+    # The range where the points are: with a rare label all of them are near 0.
+    ends = [*data["predicted"], *data["low"], *data["high"]]
+    ticks = [t for t in nice_ticks(min(ends), max(ends), 6) if -1e-9 <= t <= 1 + 1e-9]
+    low, high = min(*ends, *ticks), max(*ends, *ticks)
+    unit = Scale(low, high)
     side = 440 if wide else width
-    plot = Plot(side, side * 0.86, unit, unit, (30, 18, 46, 56))
-    ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     labels = tick_labels(ticks, percent=True)
+    left = max(56.0, 14 + max(map(text_width, labels)))
+    plot = Plot(side, side * 0.86, unit, unit, (30, 18, 46, left))
     plot.y_axis(ticks, labels, f"how often {fit_text(data['label'], 170)} was true")
     plot.x_axis(ticks, labels, "probability given")
-    plot.rule((plot.x(0), plot.y(0)), (plot.x(1), plot.y(1)), "line third")
-    for x, low, high in zip(data["predicted"], data["low"], data["high"]):
-        plot.rule((plot.x(x), plot.y(low)), (plot.x(x), plot.y(high)), "bar first")
+    begin, end = (plot.x(low), plot.y(low)), (plot.x(high), plot.y(high))
+    plot.rule(begin, end, "line third")
+    for x, least, most in zip(data["predicted"], data["low"], data["high"]):
+        plot.rule((plot.x(x), plot.y(least)), (plot.x(x), plot.y(most)), "bar first")
     plot.line(data["predicted"], data["observed"], "first")
     plot.dots(data["predicted"], data["observed"], "first", 4)
     return plot
@@ -244,7 +256,7 @@ def _bars(data: Data, width: float) -> Plot:
     high = max(0.0, *(m + s for m, s in zip(means, sds)))
     across = nice_ticks(low, high, 6 if wide else 4)
     x = Scale(across[0], across[-1])
-    percent = data["labels"] and "repeats" in data
+    percent = "repeats" in data and _is_share(data)
     plot = Plot(width, 58 + room * len(names), x, Scale(0, 1), (8, 20, 50, left))
     for tick in across:
         plot.rule((plot.x(tick), 4), (plot.x(tick), plot.floor), "grid")
@@ -268,13 +280,12 @@ def _bars(data: Data, width: float) -> Plot:
 def _bar_name(data: Data, width: float) -> str:
     if "repeats" not in data:
         return "coefficient × standard deviation of the column"
-    if data["labels"]:
-        return "rise of the share of wrong labels"
-    return _unit(data, width).replace("error: root mean square", "rise of the error")
+    change = data.get("change", "Rise of the error")
+    return str(fit_text(change[0].lower() + change[1:], width))
 
 
 def _bar_table(data: Data) -> tuple[list[str], list[list[str]]]:
-    show = _share if data["labels"] and "repeats" in data else number
+    show = _share if "repeats" in data and _is_share(data) else number
     if "repeats" not in data:
         head = ["column", "coefficient × deviation"]
         return head, [[n, number(m)] for n, m in zip(data["names"], data["mean"])]
@@ -282,7 +293,8 @@ def _bar_table(data: Data) -> tuple[list[str], list[list[str]]]:
         [name, f"{show(mean)} ± {show(sd)}"]
         for name, mean, sd in zip(data["names"], data["mean"], data["sd"])
     ]
-    return ["column", "rise of the error"], rows
+    change = data.get("change", "Rise of the error")
+    return ["column", change[0].lower() + change[1:]], rows
 
 
 # ---- groups --------------------------------------------------------------------

@@ -11,7 +11,7 @@ from certus.report.figures import table
 from certus.report.page import SECTIONS, words_of
 from certus.wording import clean, number
 
-__all__ = ["render"]
+__all__ = ["escape", "render"]
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
 
@@ -34,9 +34,12 @@ def render(audit: Audit) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _text(words: str) -> str:
+def escape(words: str) -> str:
     """Words from anywhere, as words: no markup, no HTML, one line."""
     return _SPECIAL.sub(r"\\\1", " ".join(clean(words).split()))
+
+
+_text = escape
 
 
 def _claim(claim: Claim) -> str:
@@ -62,18 +65,18 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _comparison(audit: Audit) -> list[str]:
     found = audit.comparison or {}
     folds = found["split"]["folds"]
-    head = ["model", f"error ({folds} folds)", "time", "solved"]
+    head = ["model", f"{found['metric_label']} ({folds} folds)", "time", "solved"]
     remark = _text(found["verdict"])
     return [
         "## Which model was chosen?",
         (
-            f"{_text(found['chosen'])}, because it has the smallest error among the "
-            "models of certus."
+            f"{_text(found['chosen'])}, because it is the best by this metric among "
+            "the models of certus."
         )
         + (f" {remark[:1].upper()}{remark[1:]}" if remark else ""),
         _table(head, found["table"]),
-        f"*Error: {_text(found['measure'])}; mean ± standard deviation over the "
-        "folds.*",
+        f"*{_text(found['measure'])}; {found['better']} is better; mean ± standard "
+        "deviation over the folds.*",
     ]
 
 

@@ -28,7 +28,7 @@ from certus.report.curves import (
 from certus.report.document import Figure
 from certus.report.rows import PredictionTask, TableRows
 from certus.typing import Array, MatrixLike
-from certus.unwrapping import unwrap
+from certus.unwrapping import innermost, unwrap
 from certus.wording import number
 
 __all__ = ["penalty_of", "validation"]
@@ -62,7 +62,7 @@ def penalty_of(model: Any, X: MatrixLike) -> _Penalty | None:
 
     A model that chose its own (``LassoCV``) is varied as the plain model it chose.
     """
-    inner = unwrap(model, X)[0]
+    inner = innermost(unwrap(model, X)[0])
     for name in _TUNED:
         value = getattr(inner, name, None)
         if hasattr(inner, f"{name}_") and type(inner).__name__.endswith("CV"):
@@ -109,8 +109,10 @@ def _replaced(model: Any, inner: Any) -> Any:
     """An unfitted copy of a pipeline or search, with another last estimator."""
     if hasattr(model, "best_estimator_"):
         return _replaced(model.best_estimator_, inner)
-    if hasattr(model, "encoder_") and hasattr(model, "estimator_"):
-        return clone(model).set_params(model=inner)
+    if hasattr(model, "estimator_") and hasattr(model, "estimator"):
+        # Parameters that the fit chose are not in it: the last estimator has its own.
+        last = _replaced(model.estimator_, inner)
+        return clone(model).set_params(estimator=last)
     if hasattr(model, "steps"):
         last = _replaced(model.steps[-1][1], inner)
         return clone(model).set_params(**{model.steps[-1][0]: last})
@@ -171,7 +173,8 @@ def _validation_figure(
     held_out = np.array([[fold.held_out for fold in found[v]] for v in values])
     training = np.array([[fold.training for fold in found[v]] for v in values])
     used = values.index(next(iter(found)))
-    best = int(np.argmin(held_out.mean(axis=1)))
+    sign = task.metric.loss(1.0)
+    best = int(np.argmin(sign * held_out.mean(axis=1)))
     folds = held_out.shape[1]
     caption = (
         f"{folds} folds of {rows.size:,} {rows.kind}, {trained:,} rows in each fit; "
@@ -190,7 +193,8 @@ def _validation_figure(
         caption,
         {
             "measure": task.measure,
-            "labels": task.labels,
+            "metric": task.metric.label,
+            "percent": task.percent,
             "parameter": penalty.name,
             "values": [float(value) for value in values],
             "used": float(values[used]),
@@ -216,12 +220,13 @@ def _validation_answer(
     other = f"{name} = {number(values[best])}"
     if best == used:
         return (
-            f"Yes: of the values tried, {mine} had the smallest error, "
+            f"Yes: of the values tried, {mine} had the best {task.metric.label}, "
             f"{task.show(now)}."
         )
     least = float(held_out[best].mean())
     lowest = task.show(least)
-    if not is_clear(held_out[used] - held_out[best]) or now - least < SMALL * now:
+    gain = task.metric.loss(1.0) * (held_out[used] - held_out[best])
+    if not is_clear(gain) or gain.mean() < SMALL * abs(now):
         return (
             f"Yes, as far as the folds can tell: {other} gave {lowest} and {mine}, "
             f"the one used, gave {task.show(now)}, which is not a clear difference."
@@ -229,6 +234,6 @@ def _validation_answer(
     edge = best in (0, len(values) - 1)
     more = ", and a value outside the range tried may be even better" if edge else ""
     return (
-        f"No: {other} lowered the error from {task.show(now)} ({mine}, the one used) "
-        f"to {lowest}{more}."
+        f"No: {other} moved the {task.metric.label} from {task.show(now)} ({mine}, the "
+        f"one used) to {lowest}{more}."
     )

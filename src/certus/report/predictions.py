@@ -18,7 +18,7 @@ from certus.bounds import clopper_pearson
 from certus.report.document import Figure
 from certus.report.rows import PredictionTask, TableRows, column_names, deviation
 from certus.typing import Array, MatrixLike
-from certus.unwrapping import unwrap
+from certus.unwrapping import innermost, unwrap
 from certus.wording import clean, number, shorten
 
 __all__ = [
@@ -209,18 +209,20 @@ def importance(
     start = time.perf_counter()
     deadline = start + seconds
     used = rows.sample(_SHUFFLED, rng)
-    base = task.error(used.y, np.asarray(model.predict(used.X)))
+    base = task.error(used.y, task.ask(model, used.X))
     need = len(names) * _REPEATS * (time.perf_counter() - start)
     if need > seconds:  # fewer rows, as far as they still say something
         used = used.sample(max(_FEWEST, int(used.size * seconds / need)), rng)
-        base = task.error(used.y, np.asarray(model.predict(used.X)))
+        base = task.error(used.y, task.ask(model, used.X))
+    sign = task.metric.loss(1.0)
     rises: list[list[float]] = [[] for _ in names]
     for repeat in range(_REPEATS):
         for j in range(len(names)):
             if time.perf_counter() > deadline:
                 break
             X = _shuffled(used.X, j, rng.permutation(used.size))
-            rises[j].append(task.error(used.y, np.asarray(model.predict(X))) - base)
+            now = task.error(used.y, task.ask(model, X))
+            rises[j].append(sign * (now - base))
         if time.perf_counter() > deadline and not (repeat and rises[-1]):
             return None, f"shuffling {len(names):,} columns takes too long"
     repeats = len(rises[-1])
@@ -229,7 +231,7 @@ def importance(
     sd = deviation(values)
     order = np.argsort(-mean, kind="stable")[:_COLUMNS]
     caption = (
-        f"Rise of the error, {task.measure}, when a column is shuffled; mean and "
+        f"{_change(task)}, {task.measure}, when a column is shuffled; mean and "
         f"standard deviation of {repeats} shuffles on {used.size:,} {rows.kind}. "
         "Columns with the same information share their importance."
     )
@@ -242,7 +244,9 @@ def importance(
         caption,
         {
             "measure": task.measure,
-            "labels": task.labels,
+            "metric": task.metric.label,
+            "change": _change(task),
+            "percent": task.percent,
             "names": [clean(names[i]) for i in order],
             "mean": mean[order].tolist(),
             "sd": sd[order].tolist(),
@@ -251,6 +255,11 @@ def importance(
             "rows": used.size,
         },
     ), ""
+
+
+def _change(task: PredictionTask) -> str:
+    """What happens when the model gets worse."""
+    return f"{'Fall' if task.metric.more else 'Rise'} of the {task.metric.label}"
 
 
 def _shuffled(X: Any, column: int, order: Array) -> Any:
@@ -281,9 +290,11 @@ def _importance_answer(
             "None on its own, it seems: shuffling any single column makes no "
             "clear difference."
         )
+    moved = "lowers" if task.metric.more else "raises"
+    then = base + task.metric.loss(float(mean[order[0]]))
     first = (
-        f"“{shorten(names[0])}” most: shuffling it raises the error from "
-        f"{task.show(base)} to {task.show(base + float(mean[order[0]]))}"
+        f"“{shorten(names[0])}” most: shuffling it {moved} the {task.metric.label} "
+        f"from {task.show(base)} to {task.show(then)}"
     )
     rest = len(mean) - matter
     if not rest:
@@ -298,6 +309,7 @@ def coefficients(model: Any, rows: TableRows) -> tuple[list[str], Array, Array] 
     Sorted by the size of coefficient × deviation; over several labels, by its norm.
     """
     inner, Z = unwrap(model, rows.X)
+    inner = innermost(inner)
     found = getattr(inner, "coef_", None)
     if found is None or np.ndim(found) > 2 or np.ndim(Z) != 2:
         return None

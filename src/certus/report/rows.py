@@ -1,8 +1,7 @@
 """The rows of an audit: select some, and compute the error of a model on them.
 
-Tables may be arrays, sparse matrices, pandas or polars frames. There are two errors,
-both in familiar units: the share of wrong labels, and the root mean square of
-prediction − truth.
+Tables may be arrays, sparse matrices, pandas or polars frames. The error is the metric
+that was asked for, in its own units; for some metrics more is better.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import narwhals as nw
 import numpy as np
 from scipy import sparse
 
+from certus.selection.metrics import Metric, Predicted, predict_rows
 from certus.typing import Array
 from certus.wording import number, shorten
 
@@ -27,40 +27,72 @@ __all__ = [
 
 
 class PredictionTask(NamedTuple):
-    """What is predicted: labels or amounts; the target's name, if it has one."""
+    """What is predicted, and by which metric it is judged.
+
+    ``labels`` says whether labels are predicted, ``target`` is the name of the target;
+    ``classes`` are all labels, ``positive`` is the one that metrics of two are about.
+    """
 
     labels: bool
     target: str
+    metric: Metric
+    classes: Array | None = None
+    positive: Any = None
 
     @property
     def measure(self) -> str:
-        """What the error is, in words."""
-        if self.labels:
-            return "share of wrong labels"
-        return f"root mean square of prediction − truth, in units of {self.quoted}"
+        """What the metric is, in words."""
+        words = self.metric.measure
+        if self.metric.unit == "target":
+            return f"{words}, in units of {self.quoted}"
+        return words
 
     @property
     def quoted(self) -> str:
         """The target as written in a sentence."""
         return f"“{shorten(self.target)}”" if self.target else "the target"
 
-    def losses(self, truth: Array, guess: Array) -> Array:
-        """Row by row: 1 where the label is wrong, or the absolute error."""
-        if self.labels:
-            return np.asarray(guess != truth, dtype=float)
-        return np.abs(np.asarray(guess, float) - np.asarray(truth, float))
+    @property
+    def percent(self) -> bool:
+        """Whether values are shares."""
+        return self.metric.unit == "share"
 
-    def error(self, truth: Array, guess: Array) -> float:
-        """The error on some rows."""
-        losses = self.losses(truth, guess)
-        if self.labels:
-            return float(np.mean(losses))
-        size = _size(losses)
-        return float(size * np.mean((losses / size) ** 2) ** 0.5)
+    @property
+    def constant(self) -> str:
+        """The answer that the constant gives, in words."""
+        return {
+            "mean": "the mean",
+            "median": "the median",
+            "quantile": "one quantile",
+            "most_frequent": "the most frequent label",
+            "prior": "the shares of the labels",
+        }[self.metric.constant]
+
+    def ask(self, model: Any, X: Any) -> Predicted:
+        """What a model says about rows."""
+        return predict_rows(model, X, self.classes, self.positive)
+
+    def error(self, truth: Array, said: Predicted) -> float:
+        """The metric on some rows."""
+        if not self.labels:
+            truth = np.asarray(truth, float)
+        return self.metric(truth, said)
+
+    def always(self, y: Array, count: int) -> Predicted:
+        """The best constant answer for targets y, given that many times."""
+        if self.classes is None:
+            y, at = np.asarray(y, float), self.metric.at
+            how = self.metric.constant
+            best = np.mean(y) if how == "mean" else np.quantile(y, at or 0.5)
+            return Predicted(np.full(count, best))
+        counts = np.array([np.count_nonzero(y == label) for label in self.classes])
+        shares = np.tile(counts / counts.sum(), (count, 1))
+        guess = np.full(count, self.classes[int(counts.argmax())])
+        return Predicted(guess, shares, self.classes, self.positive)
 
     def show(self, error: float, digits: int = 3) -> str:
-        """An error as people write it."""
-        if self.labels:
+        """A value of the metric as people write it."""
+        if self.percent:
             return f"{number(100 * error, 2)} %"
         return number(error, digits)
 

@@ -144,7 +144,7 @@ def _page(report: TextReport) -> str:
     from markupsafe import Markup
 
     from certus import __version__
-    from certus.language.colouring import coloured_block
+    from certus.language.views.colouring import coloured_block
 
     claims, n = report.certificate.claims, len(report.surprise.ids)
     tokens, bits = report.surprise.tokens[:SHOWN], report.surprise.bits[:SHOWN]

@@ -14,7 +14,6 @@ import numpy as np
 
 from certus.certificate import Certificate, Claim, Status, Strength
 from certus.report.rows import PredictionTask, TableRows, deviation
-from certus.wording import number
 
 if TYPE_CHECKING:
     from certus.report.auditing import AuditFigures
@@ -40,8 +39,7 @@ def verdict(
 ) -> str:
     """One sentence, and a second if a candidate of another library did better."""
     subject = f"The {certificate.model} model of {task.quoted}"
-    joint = ", and" if certificate.met else ";"
-    main = f"{subject} {_solved(certificate)}{joint} {_error(risk, found, task)}."
+    main = f"{subject} {_error(risk, found, task)}. Its fit {_solved(certificate)}."
     remark = "" if comparison is None else comparison.verdict
     if not remark:
         return main
@@ -74,25 +72,36 @@ def _solved(certificate: Certificate) -> str:
 
 
 def _error(risk: Sequence[Claim], found: AuditFigures, task: PredictionTask) -> str:
-    for claim in risk:
-        if claim.strength is Strength.STATISTICAL:
-            said = claim.detail.partition(" (")[0]
-            start = "its error rate is " if said.startswith("between") else ""
-            return f"{start}{said} ({claim.basis})"
+    """How well it predicts: the metric asked for, and a promise about new rows."""
+    first = risk[0] if risk else None
+    if first is not None and first.strength is not Strength.REFUSED:
+        sure = f" ({first.basis})" if first.strength is Strength.STATISTICAL else ""
+        said = f"has {_article(task.metric.label)} of {first.detail}{sure}"
+        rate = next((c for c in risk[1:] if c.name == "error_rate"), None)
+        if rate is not None and rate.strength is Strength.STATISTICAL:
+            # Everybody can read a share of wrong answers; the lists have all intervals.
+            value = first.detail.partition(",")[0]
+            start = f"has {_article(task.metric.label)} of {value}"
+            said = f"{start} and an error rate of {rate.detail} ({rate.basis})"
+        more = [c for c in risk if c.name == "large_error" and c.met is not None]
+        return said + "".join(f"; {c.detail} ({c.basis})" for c in more[:1])
     errors = found.learning.errors
     if not errors:
-        return "how well it predicts new rows is not known"
+        return "has seen all rows, so how well it predicts new rows is not known"
     ours = float(np.mean(errors))
     constant = float(np.mean(found.learning.constant))
-    if task.labels:
-        start, plain = f"it is wrong for {task.show(ours)}", "most frequent label"
-    else:
-        start, plain = f"it is off by {task.show(ours)} (root mean square)", "mean"
-    better = "better" if ours < constant else "no better"
+    loss = task.metric.loss
+    better = "better" if loss(ours) < loss(constant) else "no better"
     return (
-        f"on rows held out in turn {start}, {better} than always predicting the "
-        f"{plain} ({task.show(constant)})"
+        f"has {_article(task.metric.label)} of {task.show(ours)} on rows held out in "
+        f"turn, {better} than always predicting {task.constant} "
+        f"({task.show(constant)})"
     )
+
+
+def _article(label: str) -> str:
+    vowel = label[0] in "aeiouAEIO" or label.startswith(("RM", "R²", "MA", "F"))
+    return f"an {label}" if vowel else f"a {label}"
 
 
 # ---- the four lists ------------------------------------------------------------
@@ -121,15 +130,13 @@ def measured(
     risk: Sequence[Claim],
     found: AuditFigures,
     task: PredictionTask,
-    unseen: TableRows | None,
+    comparison: Any,
 ) -> tuple[Claim, ...]:
-    """Measured numbers."""
-    claims = [c for c in certificate.claims if c.strength is Strength.MEASURED]
-    claims += [claim for claim in risk if claim.strength is Strength.MEASURED]
-    if found.learning.errors:
-        claims.insert(0, _held_out(found, task))
-    if unseen is not None and found.guess is not None and not task.labels:
-        claims.insert(0, _amounts(unseen, found.guess, task))
+    """Measured numbers; those about new rows first."""
+    claims = [claim for claim in risk if claim.strength is Strength.MEASURED]
+    if found.learning.errors and comparison is None:  # else its table has them
+        claims.append(_held_out(found, task))
+    claims += [c for c in certificate.claims if c.strength is Strength.MEASURED]
     return tuple(claims)
 
 
@@ -137,28 +144,13 @@ def _held_out(found: AuditFigures, task: PredictionTask) -> Claim:
     errors, constant = found.learning.errors, float(np.mean(found.learning.constant))
     mean = float(np.mean(errors))
     spread = float(deviation(np.array(errors)))
-    plain = "most frequent label" if task.labels else "mean"
     return Claim(
         "held_out",
         Strength.MEASURED,
         mean,
         objective=f"{task.measure}; mean ± standard deviation over {len(errors)} folds",
         detail=f"{task.show(mean)} ± {task.show(spread, 2)} on rows held out in turn; "
-        f"always predicting the {plain} gives {task.show(constant)}",
-    )
-
-
-def _amounts(unseen: TableRows, guess: Any, task: PredictionTask) -> Claim:
-    error = task.error(unseen.y, guess)
-    truth = np.asarray(unseen.y, float)
-    plain = task.error(truth, np.full(unseen.size, truth.mean()))
-    share = f", R² = {number(1 - (error / plain) ** 2, 2)}" if plain > 0 else ""
-    return Claim(
-        "test_error",
-        Strength.MEASURED,
-        error,
-        objective=task.measure,
-        detail=f"{task.show(error)} on {unseen.size:,} {unseen.kind}{share}",
+        f"always predicting {task.constant} gives {task.show(constant)}",
     )
 
 

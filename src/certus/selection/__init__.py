@@ -12,13 +12,16 @@ from certus.selection.decomposition import (
     generalisation_gap,
     ridge_bias_variance,
 )
+from certus.selection.metrics import METRICS, Metric
 from certus.selection.rechecking import Recheck, recheck
 from certus.selection.splits import Split, make_split, sealed_rows
 
 __all__ = [
+    "METRICS",
     "BiasVariance",
     "Comparison",
     "ComparisonRow",
+    "Metric",
     "Recheck",
     "Split",
     "bias_variance",

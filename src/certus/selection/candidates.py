@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.base import clone, is_classifier
 
 from certus.registry import ESTIMATORS, load_class
+from certus.selection.metrics import METRICS, Metric, predict_rows
 
 __all__ = ["CANDIDATES", "Candidate", "Choice", "Tuning", "list_candidates"]
 
@@ -42,7 +43,8 @@ class Tuning(NamedTuple):
     """The data for choosing parameters: training rows, in inner folds.
 
     ``plain`` says that rows are independent, so that leave-one-out is fair; ``late()``
-    that no further fit should start.
+    that no further fit should start. ``metric`` judges grids, for labels about the
+    label ``positive``.
     """
 
     Z: Any
@@ -50,6 +52,8 @@ class Tuning(NamedTuple):
     inner: Sequence[tuple[np.ndarray, np.ndarray]]
     plain: bool
     late: Callable[[], bool]
+    metric: Metric
+    positive: Any = None
 
 
 class Choice(NamedTuple):
@@ -63,7 +67,8 @@ class Candidate(NamedTuple):
     """A name, an unfitted model, how it chooses parameters, and what it may cost.
 
     ``choose(model, tuning)`` returns a :class:`Choice`; ``rows`` caps the rows it is
-    given. ``weight`` is a guess of its share of the time, for the progress bar.
+    given. ``weight`` is a guess of its share of the time, for the progress bar. With a
+    time limit, those that are ``late`` come last: cheap, and seldom the best.
     """
 
     name: str
@@ -73,26 +78,35 @@ class Candidate(NamedTuple):
     rows: int | None = None
     weight: float = 1.0
     reason: str = ""
+    late: bool = False
 
 
 class Size(NamedTuple):
-    """Of a table: rows, columns, labels (0 for amounts); and the seed of a fit."""
+    """Of a table: rows, columns, labels (0 for amounts); the seed; and the metric."""
 
     n: int
     d: int
     labels: int
     seed: int
+    metric: Metric
 
 
 def list_candidates(
-    task: str, n: int, d: int, seed: int, labels: int = 2
+    task: str,
+    n: int,
+    d: int,
+    seed: int,
+    labels: int = 2,
+    metric: Metric | None = None,
 ) -> list[Candidate]:
     """The candidates for a task; those too costly for its size have a reason.
 
     The task has n rows, d columns and, if it predicts labels, this many of them. The
     reference, which is not ours, comes last.
     """
-    size = Size(n, d, 0 if task == "regression" else labels, seed)
+    amounts = task == "regression"
+    metric = metric or METRICS["rmse" if amounts else "log_loss"]
+    size = Size(n, d, 0 if amounts else labels, seed, metric)
     found = [row.made_for(size) for row in CANDIDATES]
     return [candidate for candidate in found if candidate is not None]
 
@@ -103,7 +117,8 @@ class CandidateRow(NamedTuple):
     ``amounts`` and ``labels`` are its classes for these, each in the registry or with
     its module in scikit-learn; "" where it is not a candidate. For the size of a table,
     ``params`` are its arguments and ``too_costly`` is the reason to leave it out, if
-    there is one. The rest is as in :class:`Candidate`.
+    there is one; ``metrics`` are those that it is a candidate for, all of them if
+    empty. The rest is as in :class:`Candidate`.
     """
 
     name: str
@@ -115,16 +130,20 @@ class CandidateRow(NamedTuple):
     params: Callable[[Size], dict[str, Any]] = lambda size: {}
     too_costly: Callable[[Size], str] = lambda size: ""
     kind: str = "certus"
+    metrics: tuple[str, ...] = ()
+    late: bool = False
 
     def made_for(self, size: Size) -> Candidate | None:
         """The candidate for a table of this size, if it is one there."""
         module, _, name = (self.labels if size.labels else self.amounts).rpartition(":")
-        if not name:
+        if not name or (self.metrics and size.metric.name not in self.metrics):
             return None
         foreign = getattr(import_module(module), name) if module else None
         cls = foreign or load_class(ESTIMATORS[name])
         rest = (self.choose, self.rows, self.weight, self.too_costly(size))
-        return Candidate(self.name, self.kind, cls(**self.params(size)), *rest)
+        named = _CONSTANTS[size.metric.constant] if self.kind == "baseline" else ""
+        made = cls(**self.params(size))
+        return Candidate(named or self.name, self.kind, made, *rest, self.late)
 
 
 def given_candidate(name: str, model: Any, taken: Iterable[str]) -> Candidate:
@@ -187,6 +206,10 @@ def _choose_huber(model: Any, on: Tuning) -> Choice:
     return _search(model, [{"alpha": float(a)} for a in alphas], on)
 
 
+def _choose_deviance(model: Any, on: Tuning) -> Choice:
+    return _search(model, [{"alpha": a} for a in (1.0, 0.1, 0.01, 1e-3)], on)
+
+
 def _choose_kernel_ridge(model: Any, on: Tuning) -> Choice:
     """A Gaussian beside a plane, whose offset is large enough to count as free."""
     from certus.objectives import Gaussian, Polynomial, Sum
@@ -230,9 +253,9 @@ def _gamma(Z: Any) -> float:
 def _search(
     model: Any, grid: list[dict[str, Any]], on: Tuning, warm: bool = True
 ) -> Choice:
-    """Least mean error over the inner folds; ties go to the earlier, the smoother."""
-    errors = np.zeros(len(grid))
-    labels = is_classifier(model)
+    """Best by the metric over the inner folds; ties go to the earlier, the smoother."""
+    losses = np.zeros(len(grid))
+    classes = np.unique(on.y) if is_classifier(model) else None
     for train, test in on.inner:
         trial = clone(model)
         known = trial.get_params(deep=False)
@@ -242,22 +265,45 @@ def _search(
         for at, params in enumerate(grid):
             if on.late():
                 raise TimeoutError
-            guess = trial.set_params(**params).fit(Z, y).predict(on.Z[test])
-            errors[at] += error_of(guess, on.y[test], labels) / len(on.inner)
-    best = grid[int(errors.argmin())]
-    tried = tuple((params, float(error)) for params, error in zip(grid, errors))
-    return Choice(clone(model).set_params(**best), tried)
+            trial.set_params(**params).fit(Z, y)
+            found = _inner_loss(trial, on.Z[test], on.y[test], classes, on)
+            losses[at] += found / len(on.inner)
+    best = grid[int(np.where(np.isnan(losses), np.inf, losses).argmin())]
+    signs = [on.metric.loss(float(loss)) for loss in losses]
+    return Choice(clone(model).set_params(**best), tuple(zip(grid, signs)))
 
 
-def error_of(guess: Any, truth: Any, labels: bool) -> float:
-    """Share of wrong labels, or root mean square error."""
-    if labels:
-        return float(np.mean(np.asarray(guess) != truth))
-    residual = np.asarray(guess, dtype=float) - truth
-    scale = float(np.abs(residual).max(initial=0.0))
-    if not 0 < scale < np.inf:
-        return scale
-    return scale * float(np.sqrt(np.mean(np.square(residual / scale))))
+def _inner_loss(model: Any, Z: Any, y: Any, classes: Any, on: Tuning) -> float:
+    """The metric, turned so that less is better.
+
+    Probabilities that a model lacks are made from its scores afterwards: until then,
+    two labels are judged by the order of the scores, more of them by the labels.
+    """
+    metric = on.metric
+    said = predict_rows(model, Z, classes, on.positive)
+    if metric.needs == "probabilities" and said.shares is None:
+        metric = METRICS["error"]
+        if classes is not None and len(classes) == 2:
+            score = np.asarray(model.decision_function(Z), dtype=float)
+            said = said._replace(shares=np.column_stack([-score, score]))
+            metric = METRICS["auc"]
+    return metric.loss(metric(y, said))
+
+
+#: Names of the constant answers, by the strategy that finds them.
+_CONSTANTS = {
+    "mean": "always the mean",
+    "median": "always the median",
+    "quantile": "always one quantile",
+    "most_frequent": "most frequent label",
+    "prior": "shares of the labels",
+}
+
+
+def _constant(size: Size) -> dict[str, Any]:
+    """The best answer that is the same for all rows."""
+    level = {"quantile": size.metric.at} if size.metric.constant == "quantile" else {}
+    return {"strategy": size.metric.constant, **level}
 
 
 # ---- sizes -------------------------------------------------------------------------
@@ -301,19 +347,36 @@ CANDIDATES: tuple[CandidateRow, ...] = (
     CandidateRow(
         "always the mean",
         amounts="sklearn.dummy:DummyRegressor",
+        params=_constant,
         weight=0.1,
         kind="baseline",
     ),
     CandidateRow(
         "most frequent label",
         labels="sklearn.dummy:DummyClassifier",
-        params=lambda size: {"strategy": "most_frequent"},
+        params=_constant,
         weight=0.1,
         kind="baseline",
     ),
     CandidateRow("ridge", "Ridge", choose=_choose_ridge, weight=0.5),
     CandidateRow("lasso", "Lasso", choose=_choose_lasso),
     CandidateRow("robust (Huber)", "HuberRegressor", choose=_choose_huber),
+    CandidateRow(
+        "linear quantile",
+        "QuantileRegressor",
+        params=lambda size: {"quantile": size.metric.at or 0.5, "alpha": 1e-3},
+        metrics=("pinball", "mae"),
+        too_costly=_many_rows,
+    ),
+    CandidateRow(
+        "Poisson",
+        "PoissonRegressor",
+        choose=_choose_deviance,
+        metrics=("poisson",),
+    ),
+    CandidateRow(
+        "gamma", "GammaRegressor", choose=_choose_deviance, metrics=("gamma",)
+    ),
     CandidateRow(
         "logistic",
         labels="LogisticRegression",
@@ -351,8 +414,11 @@ CANDIDATES: tuple[CandidateRow, ...] = (
         rows=FEW_ROWS,
         weight=0.5,
         too_costly=_many_cells,
+        late=True,
     ),
-    CandidateRow("perceptron", labels="Perceptron", params=_seeded, weight=0.3),
+    CandidateRow(
+        "perceptron", labels="Perceptron", params=_seeded, weight=0.3, late=True
+    ),
     CandidateRow(
         "neural network",
         amounts="MLPRegressor",

@@ -14,28 +14,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 
 from certus.base import check_number
 from certus.certificate import Claim, Status
 from certus.config import config_context, get_config
-from certus.selection.candidates import Candidate, given_candidate, list_candidates
 from certus.selection.comparison import Comparison, ComparisonRow
-from certus.selection.inspection import columns_of, take
+from certus.selection.deciding import check_decision, choose_threshold, decide_at
+from certus.selection.inspection import take
+from certus.selection.lineup import Models, choose, make_lineup
+from certus.selection.opening import AskedMetric, Opened, bins_of, open_rows
 from certus.selection.preparation import Prepared, prepare
 from certus.selection.race import Race, Step, take_target
+from certus.selection.refitting import ALWAYS_BELOW, PARTS, ChosenModel, Refitted
+from certus.selection.refitting import refit as refit_model
 from certus.selection.splits import FEWEST
 from certus.typing import ArrayLike, MatrixLike
-from certus.verify import no_sealed_rows, risk_claims, union_claim
-from certus.wording import unstopped
+from certus.verify import no_sealed_rows, union_claim
 
 __all__ = ["compare"]
 
 #: Share of the out-of-fold errors below the threshold of ``large_error``.
 _LARGE = 0.9
-
-#: Estimators, by a name or by that of their class.
-Models = Sequence[Any] | Mapping[str, Any]
 
 
 def compare(
@@ -48,6 +47,12 @@ def compare(
     groups: Any = None,
     time: Any = None,
     keep: Sequence[str] = (),
+    metric: str | None = None,
+    positive: Any = None,
+    bounds: tuple[float, float] | None = None,
+    cost: Mapping[str, float] | None = None,
+    recall: float | None = None,
+    refit: bool | None = False,
     fraction: float = 0.2,
     folds: int = 5,
     delta: float = 0.05,
@@ -60,18 +65,24 @@ def compare(
     Each candidate is a pipeline: what it learns about columns, and its parameters, it
     learns again in every fold. The constant, penalised linear models, a robust one, a
     kernel machine, nearest neighbours, the perceptron and a neural network are
-    compared, with scikit-learn's gradient boosting for reference. The certus model with
-    the smallest mean error over the folds is chosen, the earlier one on ties; it is
-    fitted again to all training rows, and judged once on rows that were sealed before
-    anything was fitted.
+    compared, with scikit-learn's gradient boosting for reference. The certus model that
+    is best by the metric on average over the folds is chosen, the earlier one on ties;
+    it is fitted again to all training rows, and judged once on rows that were sealed
+    before anything was fitted. Where the metric needs probabilities, models without
+    them get them inside each fold (:class:`certus.calibration.PlattClassifier`).
 
     Certificate
     -----------
-    ``model.certificate_`` is that of the final fit. ``risk`` holds ``error_rate``
-    (STATISTICAL, Clopper–Pearson) for labels; for amounts ``mean_loss`` is REFUSED and
-    ``large_error`` is STATISTICAL; ``coverage`` is that of the conformal intervals or
-    sets which ``model`` is calibrated for. With groups, groups are the units; with
-    time, the number is MEASURED. Fold errors are MEASURED.
+    ``model.certificate_`` is that of the final fit. ``risk`` holds the panel, the
+    metric asked for first. For labels: log loss, Brier score, AUC, average precision,
+    error rate, balanced error, recall, precision, F-beta and calibration, with
+    intervals that hold together (STATISTICAL). For amounts: RMSE, MAE and R², MEASURED,
+    or STATISTICAL with ``bounds``; and ``large_error``, which is STATISTICAL.
+    ``coverage`` is that of the conformal intervals or sets which ``model`` is
+    calibrated for. With groups, groups are the units; with time, numbers are MEASURED.
+    Fold values are MEASURED. After a refit, ``coverage`` is that of CV+ (STATISTICAL;
+    MEASURED where the choice of the model could not be repeated without each fold), and
+    the rest of ``risk`` is about the model before.
 
     Parameters
     ----------
@@ -93,6 +104,34 @@ def compare(
         sealed, and each fold is judged on rows later than those it learnt from.
     keep : sequence of str
         Columns to use although they determine the target.
+    metric : str, optional
+        What models are judged by: for labels ``"log_loss"`` (the default),
+        ``"brier"``, ``"error"``, ``"balanced_error"``; for two labels also ``"auc"``,
+        ``"average_precision"``, ``"f_beta@2"``, ``"recall@0.9"`` (at a precision of
+        0.9); for amounts ``"rmse"``, ``"mae"``, ``"r2"``, ``"pinball@0.9"``,
+        ``"poisson"``, ``"gamma"``. For amounts the default is RMSE, and MAE if 1 % of
+        the training rows hold more than half of all squared distances from the median.
+    positive : label, optional
+        Of two labels, the one that recall, precision and the like are about. Default:
+        the rarer one.
+    bounds : (low, high), optional
+        Bounds of an amount that are known before the data; with them its metrics have
+        intervals with a guarantee, for predictions cut to the bounds.
+    cost : dict, optional
+        ``{"fp": 1, "fn": 20}``: what a false alarm and a miss cost. The threshold with
+        the least cost is chosen on rows that models of folds had not seen, and its cost
+        on new rows is stated beside that of one half (``decision_cost``,
+        ``cost_saved``, STATISTICAL).
+    recall : float, optional
+        Share of the positive rows to find: the threshold is the highest for which this
+        is certain (``kept_recall``, ``false_alarms``, STATISTICAL), from the sealed
+        positive rows.
+    refit : bool or None, default=False
+        Whether to fit the chosen model again, to all rows, after the sealed rows were
+        opened. What they said is about the model before, ``model.before_``. Intervals
+        and sets are those of CV+: ``folds`` models, each chosen and fitted without one
+        fold of all rows, are kept in ``fold_models_``. None means True below 1,000
+        rows, as in ``certus fit``.
     fraction : float, default=0.2
         Share of the rows to seal. Tables of fewer than 20 rows are not divided.
     folds : int, default=5
@@ -125,7 +164,7 @@ def compare(
     >>> found.task, found.chosen, len(found.split.sealed)
     ('regression', 'Ridge', 88)
     >>> [claim.name for claim in found.risk]
-    ['mean_loss', 'large_error', 'coverage', 'coverage_floor']
+    ['rmse', 'mae', 'r2', 'large_error', 'coverage', 'coverage_floor']
     """
     start = clock.perf_counter()
     check_number("fraction", fraction, 0, 0.9)
@@ -133,28 +172,55 @@ def compare(
     check_number("delta", delta, 0, 1, open_low=True)
     check_number("random_state", random_state, 0, 2**32 - 1, integer=True)
     check_number("max_time", max_time, open_low=True, none=True)
-    ready = prepare(X, y, task, groups, time, keep, fraction, folds, random_state)
-    lineup = _lineup(ready, models, also, random_state)
+    about = metric, positive
+    ready = prepare(
+        *(X, y, task, groups, time, keep, fraction, folds, random_state), *about
+    )
+    costs = check_decision(ready.task, cost, recall)
+    refits = _refits(refit, ready, recall)
+    ready = ready._replace(decides=costs is not None or recall is not None)
+    lineup = make_lineup(ready, models, also, random_state)
     deadline = None if max_time is None else start + max_time
     race = Race(ready, deadline, on_step or (lambda text, share: None))
     with config_context(on_uncertified="ignore", on_interrupt="raise"):
         rows, status = race.run(lineup)
     if status is Status.INTERRUPTED and get_config()["on_interrupt"] == "raise":
         raise KeyboardInterrupt
-    chosen = _choose(lineup, rows, status)
+    chosen = choose(lineup, rows, status, ready.metric)
     at = lineup.index(chosen)
     model, rows[at] = race.finish(chosen, rows[at], y)
     if model.certificate_.status is Status.INTERRUPTED:
         status = Status.INTERRUPTED
-    threshold = None if ready.labels else _threshold(rows[at], ready.y)
-    guess, risk = _open(model, ready, y, threshold, delta)
+    asked = _asked(rows[at], ready)._replace(bounds=bounds, costs=costs, recall=recall)
+    asked = asked._replace(threshold=choose_threshold(rows[at].shares, ready, costs))
+    if asked.threshold is not None:
+        decide_at(model, asked.threshold, asked.positive)
+    opened, risk = _open(model, ready, y, asked, delta)
+    notes = [*ready.notes, *_too_good(rows, rows[at], ready)]
+    if refits and status is not Status.INTERRUPTED:
+        name = ready.task if ready.task == "regression" else "classification"
+        judged = ChosenModel(
+            model,
+            chosen,
+            rows[at],
+            rows,
+            status,
+            lambda some: prepare(
+                *(take(X, some), ready.y[some], name, None, None, keep, 0.0, PARTS),
+                *(random_state, *about),
+            ),
+            lambda part: make_lineup(part, models, also, random_state),
+            asked.threshold,
+        )
+        again, status = _again(race, judged, y, folds)
+        model, risk = again.model, _with_coverage(risk, again)
+        notes += [again.note] if again.note else []
     return Comparison(
         task=ready.task,
         target=model.target_name_,
-        measure="share of wrong labels"
-        if ready.labels
-        else "root mean square of prediction − truth",
-        notes=(*ready.notes, *_too_good(rows, rows[at], ready)),
+        metric=ready.metric,
+        positive=ready.positive,
+        notes=tuple(notes),
         left_out=ready.left_out,
         split=ready.split,
         rows=tuple(rows),
@@ -162,70 +228,72 @@ def compare(
         model=model,
         risk=risk,
         union=_union(rows, ready, delta),
-        threshold=threshold,
+        asked=asked,
         status=status,
         seconds=clock.perf_counter() - start,
-        sealed_predictions=guess,
+        sealed_predictions=None if opened is None else opened.said.guess,
     )
 
 
-def _lineup(
-    ready: Prepared, models: Models | None, also: Models, seed: int
-) -> list[Candidate]:
-    """The candidates of this comparison, in the order of the table."""
-    n, d = len(ready.split.training), len(columns_of(ready.X))
-    labels = len(np.unique(ready.y)) if ready.labels else 0
-    lineup = list_candidates(ready.task, n, d, seed, labels)
-    if models is not None:
-        lineup = lineup[:1]
-    for name, model in [*_named(models or ()), *_named(also)]:
-        if not hasattr(model, "fit") or not hasattr(model, "predict"):
-            raise TypeError(f"{model!r} is not an estimator with fit and predict.")
-        if ready.labels is not is_classifier(model):
-            wants, has = ("labels", "amounts")[:: 1 if is_classifier(model) else -1]
-            raise ValueError(
-                f"{type(model).__name__} predicts {wants}, and the target holds {has}."
-            )
-        lineup.append(given_candidate(name, model, [c.name for c in lineup]))
-    if not any(candidate.kind == "certus" for candidate in lineup):
+# ---- the model on all rows ---------------------------------------------------------
+
+
+def _refits(refit: bool | None, ready: Prepared, recall: float | None) -> bool:
+    """Whether to fit again to all rows."""
+    if refit is not None and not isinstance(refit, bool | np.bool_):
+        raise ValueError(f"refit must be True, False or None, got {refit!r}.")
+    if refit and recall is not None:
         raise ValueError(
-            "none of the candidates is a model of certus, so there is none to choose."
+            "recall and refit cannot be used together: the threshold that keeps a "
+            "recall comes from the sealed rows, and holds for the model that was not "
+            "fitted to them. Choose one."
         )
-    return lineup
+    small = ready.split.n_rows < ALWAYS_BELOW and recall is None
+    return bool(small if refit is None else refit) and len(ready.split.sealed) > 0
 
 
-def _named(models: Models) -> list[tuple[str, Any]]:
-    if isinstance(models, Mapping):
-        return [(str(name), model) for name, model in models.items()]
-    return [(type(model).__name__, model) for model in models]
+def _again(
+    race: Race, judged: ChosenModel, y: ArrayLike, folds: int
+) -> tuple[Refitted, Status]:
+    """The model on all rows; Ctrl-C keeps the one that was judged."""
+    try:
+        with config_context(on_uncertified="ignore", on_interrupt="raise"):
+            again = refit_model(race, judged, y, folds)
+    except KeyboardInterrupt:
+        if get_config()["on_interrupt"] == "raise":
+            raise
+        note = "interrupted before the model was fitted again to all rows."
+        return Refitted(judged.model, note=note), Status.INTERRUPTED
+    if again.model.certificate_.status is Status.INTERRUPTED:
+        return again, Status.INTERRUPTED
+    return again, judged.status
 
 
-def _choose(
-    lineup: list[Candidate], rows: list[ComparisonRow], status: Status
-) -> Candidate:
-    """The certus candidate of least mean error; the first of them on ties."""
-    ours = [(c, r) for c, r in zip(lineup, rows) if c.kind == "certus"]
-    complete = [(r.mean, at) for at, (_, r) in enumerate(ours) if r.errors]
-    if complete:
-        return ours[min(complete)[1]][0]
-    if status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
-    if status is Status.TIME_LIMIT:
-        raise TimeoutError("no model was fitted within the time limit. Raise it.")
-    for candidate, row in ours:  # too few rows for folds: the simplest, unmeasured
-        if row.reason.startswith("too few rows"):
-            return candidate
-    raise ValueError(
-        f"no model could be fitted; {ours[0][0].name}: {unstopped(ours[0][1].reason)}."
-    )
+def _with_coverage(risk: tuple[Claim, ...], again: Refitted) -> tuple[Claim, ...]:
+    """The claims of the sealed rows, with the coverage of the intervals delivered."""
+    if not again.claims:
+        return risk
+    old = ("coverage", "coverage_floor")
+    return (*(claim for claim in risk if claim.name not in old), *again.claims)
 
 
 # ---- what is said afterwards -------------------------------------------------------
 
 
+def _asked(row: ComparisonRow, ready: Prepared) -> AskedMetric:
+    """All questions to the sealed rows, from rows that models of folds had not seen."""
+    return AskedMetric(
+        ready.task,
+        ready.metric,
+        ready.positive,
+        None if ready.labels else _far(row, ready.y),
+        bins_of(row.shares, ready.classes, ready.positive),
+    )
+
+
 def _open(
-    model: Any, ready: Prepared, y: ArrayLike, threshold: float | None, delta: float
-) -> tuple[np.ndarray | None, tuple[Claim, ...]]:
+    model: Any, ready: Prepared, y: ArrayLike, asked: AskedMetric, delta: float
+) -> tuple[Opened | None, tuple[Claim, ...]]:
     """Predict the sealed rows, once, and let the verifier state the risk."""
     split, truth = ready.split, ready.y
     sealed = split.sealed
@@ -233,28 +301,25 @@ def _open(
         return None, (no_sealed_rows(split.n_rows, FEWEST),)
     X = take(ready.X, sealed)
     units = split.units[sealed] if split.groups and split.units is not None else None
-    guess = np.asarray(model.predict(X))
-    claims = risk_claims(
-        losses_of(guess, truth[sealed], ready.labels),
-        ready.task,
-        delta=delta,
-        threshold=threshold,
+    opened = open_rows(
+        model,
+        X,
+        truth[sealed],
+        asked,
         groups=units,
         ordered=split.time is not None,
-        rows="sealed rows",
+        delta=delta,
     )
+    claims = opened.claims
+    if opened.threshold is not None:
+        decide_at(model, opened.threshold, asked.positive)
     if split.groups is None and split.time is None:
         model.calibrate(X, take_target(y, truth, sealed))
         claims += model.calibration_certificate_.claims
-    return guess, claims
+    return opened, claims
 
 
-def losses_of(guess: Any, truth: Any, labels: bool) -> np.ndarray:
-    """Whether each label is wrong, or how far off each amount is."""
-    return np.asarray(guess != truth if labels else np.abs(guess - truth))
-
-
-def _threshold(row: ComparisonRow, y: np.ndarray) -> float | None:
+def _far(row: ComparisonRow, y: np.ndarray) -> float | None:
     """The 0.9 quantile of the out-of-fold errors: known before the sealed rows are."""
     if row.predictions is None:
         return None
@@ -269,6 +334,11 @@ def _union(rows: list[ComparisonRow], ready: Prepared, delta: float) -> Claim:
         reason = (
             "errors of a regression have no upper bound, so there is no "
             "interval that holds for all of them"
+        )
+    elif ready.metric.name != "error":
+        reason = (
+            f"values of the {ready.metric.label} on single folds have no interval "
+            "that holds for all candidates; the sealed rows judge the chosen one"
         )
     elif split.time is not None:
         reason = (
@@ -291,7 +361,19 @@ def _too_good(
     baseline = rows[0]
     if not best.errors or not baseline.errors or len(ready.split.training) < 100:
         return []
-    if best.mean > (0.0 if ready.labels else 0.01 * baseline.mean):
+    name, value = ready.metric.name, best.mean
+    perfect = {"error": 0.0, "balanced_error": 0.0, "brier": 1e-3, "log_loss": 2e-3}
+    least = {
+        "auc": 1 - 1e-6,
+        "average_precision": 1 - 1e-6,
+        "f_beta": 1.0,
+        "r2": 0.9999,
+    }
+    if ready.metric.more:
+        close = value >= least.get(name, 1.0)
+    else:
+        close = value <= perfect.get(name, 0.01 * baseline.mean)
+    if not close:
         return []
     return [
         "the columns together determine the target: is one of them known only "

@@ -17,6 +17,8 @@ import numpy as np
 from certus.certificate import Certificate, Claim, Status
 from certus.rendering import format_seconds
 from certus.results import Result, TableResult, draw_intervals
+from certus.selection.metrics import Metric
+from certus.selection.opening import AskedMetric
 from certus.selection.splits import Split
 from certus.wording import number
 
@@ -37,7 +39,7 @@ class ComparisonRow(Result):
         Unfitted, as it would be fitted to all training rows if it were chosen; with
         the parameters of the last fold where it was not.
     errors : tuple of float
-        One error for each fold; empty if the candidate was not completed.
+        The metric on each fold; empty if the candidate was not completed.
     seconds : float
         Time of its fits, choices of parameters and predictions, over all folds.
     gap : float or None
@@ -52,6 +54,10 @@ class ComparisonRow(Result):
     predictions : ndarray of shape (n_rows,) or None
         What it predicted for each row while that row's fold was held out; NaN or None
         in rows that no fold held out, such as the sealed ones.
+    shares : ndarray of shape (n_rows, n_labels) or None
+        The probabilities that it gave to the labels, likewise.
+    cut_short : bool
+        Whether the time limit stopped one of its fits before its end.
     """
 
     name: str
@@ -64,6 +70,8 @@ class ComparisonRow(Result):
     reason: str = ""
     grid: tuple[tuple[Mapping[str, Any], float], ...] = ()
     predictions: np.ndarray | None = field(default=None, repr=False, compare=False)
+    shares: np.ndarray | None = field(default=None, repr=False, compare=False)
+    cut_short: bool = False
 
     @property
     def mean(self) -> float:
@@ -93,6 +101,7 @@ class ComparisonRow(Result):
             "gap": self.gap,
             "solved": self.solved,
             "reason": self.reason,
+            "cut_short": self.cut_short,
             "grid": [{"params": _plain(p), "error": error} for p, error in self.grid],
         }
 
@@ -107,9 +116,10 @@ class Comparison(TableResult):
         What the target was taken for.
     target : str or None
         Its name, if it had one.
-    measure : str
-        What an error is: root mean square of prediction − truth, or share of wrong
-        labels.
+    metric : Metric
+        What the candidates were judged by; see :data:`certus.selection.METRICS`.
+    positive : label or None
+        Of two labels, the one that recall, precision and the like are about.
     notes : tuple of str
         What the inspection of the table found, one sentence each.
     left_out : tuple of str
@@ -119,28 +129,29 @@ class Comparison(TableResult):
     rows : tuple of ComparisonRow
         The candidates, skipped ones included, in the order of the table.
     chosen : str
-        Name of the certus candidate with the least mean error; ties go to the earlier
-        one. It is the model in ``model``.
+        Name of the certus candidate that is best by the metric, on average over the
+        folds; ties go to the earlier one. It is the model in ``model``.
     model : TablePipeline
-        The chosen candidate, fitted to all training rows.
+        The chosen candidate, fitted to all training rows; with ``refit``, to all rows.
     risk : tuple of Claim
-        What the sealed rows say about ``model``; opened once.
+        What the sealed rows say about ``judged``; opened once. ``coverage`` is that of
+        the intervals or sets of ``model``.
     union : Claim
         Hoeffding's bound over all candidates and folds at once, or why there is none.
-    threshold : float or None
-        The error q of ``large_error``: 0.9 quantile of the chosen model's errors on the
-        rows that its folds held out.
+    asked : AskedMetric
+        What was fixed before the sealed rows were opened: thresholds, bins, bounds.
     status : Status
         SOLVED, TIME_LIMIT or INTERRUPTED: whether all candidates were given their time.
     seconds : float
         Everything together.
     sealed_predictions : ndarray or None
-        What ``model`` predicted for the sealed rows, in the order of ``split.sealed``.
+        What ``judged`` predicted for the sealed rows, in the order of ``split.sealed``.
     """
 
     task: str
     target: str | None
-    measure: str
+    metric: Metric
+    positive: Any
     notes: tuple[str, ...]
     left_out: tuple[str, ...]
     split: Split
@@ -149,7 +160,7 @@ class Comparison(TableResult):
     model: Any
     risk: tuple[Claim, ...]
     union: Claim
-    threshold: float | None = None
+    asked: AskedMetric
     status: Status = Status.SOLVED
     seconds: float = 0.0
     sealed_predictions: np.ndarray | None = field(
@@ -169,32 +180,66 @@ class Comparison(TableResult):
         return tuple(row for row in self.rows if row.errors)
 
     @property
+    def judged(self) -> Any:
+        """The model that the sealed rows judged: ``model``, before any refit."""
+        return getattr(self.model, "before_", self.model)
+
+    @property
+    def refitted(self) -> bool:
+        """Whether ``model`` was fitted again to all rows."""
+        return hasattr(self.model, "before_")
+
+    @property
     def best(self) -> ComparisonRow:
         """The row of the chosen model."""
         return self[self.chosen]
 
     @property
+    def threshold(self) -> float | None:
+        """The error q of ``large_error``.
+
+        The 0.9 quantile of the chosen model's errors on rows that its folds held out.
+        """
+        return self.asked.far
+
+    @property
+    def measure(self) -> str:
+        """What was measured, in words."""
+        return self.metric.measure
+
+    @property
     def leader(self) -> ComparisonRow:
-        """The row with the smallest mean error, also of other libraries."""
-        return min(self.complete, key=lambda row: row.mean, default=self.best)
+        """The row that is best by the metric, also of other libraries."""
+        loss = self.metric.loss
+        return min(self.complete, key=lambda row: loss(row.mean), default=self.best)
 
     @property
     def certificate(self) -> Certificate:
-        """Certificate of the chosen model, on the training rows."""
+        """Certificate of ``model``, on the rows that it was fitted to."""
         found: Certificate = self.model.certificate_
         return found
 
     @property
     def beaten(self) -> bool:
         """Whether a foreign candidate wins by more than the chosen one's deviation."""
-        ahead = self.best.mean - self.leader.mean
+        ahead = self._behind(self.leader)
         return self.leader.kind == "foreign" and ahead > self.best.deviation
+
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """Candidates that the time limit left no time for."""
+        late = "no time left"
+        return tuple(row.name for row in self.rows if row.reason == late)
+
+    def _behind(self, leader: ComparisonRow) -> float:
+        """By how much the chosen one is worse than another."""
+        return self.metric.loss(self.best.mean) - self.metric.loss(leader.mean)
 
     @property
     def verdict(self) -> str:
         """One sentence: a foreign win, or that nothing beats the constant; or empty."""
         leader, best = self.leader, self.best
-        ahead = best.mean - leader.mean
+        ahead = self._behind(leader)
         if leader.kind == "foreign" and ahead > 0:
             by = self.show(ahead)
             if self.beaten:
@@ -211,16 +256,17 @@ class Comparison(TableResult):
         return ""
 
     def show(self, error: float) -> str:
-        """An error in the units of the measure."""
-        if self.task == "regression":
-            return number(error)
-        return f"{100 * error:.1f} %"
+        """A value of the metric in its units."""
+        return self.metric.show(error)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON-ready data, without model, rows and predictions."""
         return {
             "task": self.task,
             "target": self.target,
+            "metric": self.metric.key,
+            "better": "more" if self.metric.more else "less",
+            "positive": None if self.positive is None else str(self.positive),
             "measure": self.measure,
             "notes": list(self.notes),
             "left_out": list(self.left_out),
@@ -232,18 +278,15 @@ class Comparison(TableResult):
             "risk": [claim.to_dict() for claim in self.risk],
             "union": self.union.to_dict(),
             "certificate": self.certificate.to_dict(),
+            "refitted": self.refitted,
             "status": self.status.value,
             "seconds": self.seconds,
         }
 
     def record(self) -> dict[str, Any]:
         """The data in a model file from which the split can be restored and checked."""
-        training = dict(self.certificate.fingerprint)
-        return self.split.record() | {
-            "task": self.task,
-            "threshold": self.threshold,
-            "training": training,
-        }
+        training = dict(self.judged.certificate_.fingerprint)
+        return self.split.record() | self.asked.record() | {"training": training}
 
     def table(self) -> list[tuple[str, str, str, str]]:
         """Model, error, time and solved of each row, as text."""
@@ -255,20 +298,19 @@ class Comparison(TableResult):
             return row.name, f"– {reason}", "", ""
         error = self.show(row.mean)
         if len(row.errors) > 1:
-            amounts = self.task == "regression"
-            spread = number(row.deviation, 2) if amounts else self.show(row.deviation)
-            error += f" ± {spread}"
-        return row.name, error, format_seconds(row.seconds), _solved(row)
+            error += f" ± {self.metric.show(row.deviation, 2)}"
+        solved = "cut short" if row.cut_short else _solved(row)
+        return row.name, error, format_seconds(row.seconds), solved
 
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.rows)
-        lines = [f"{self.task}: {self.measure}, {len(self.split.folds)} folds"]
+        lines = [f"{self.task}: {self.metric.label}, {len(self.split.folds)} folds"]
         lines += [f"! {note}" for note in self.notes]
         for name, error, seconds, solved in self.table():
             mark = "→" if name == self.chosen else " "
             line = f"{mark} {name:<{width}}  {error:<20}  {seconds:<7}  {solved}"
             lines.append(line.rstrip())
-        lines += [f"{claim.mark} {claim.detail}" for claim in self.risk]
+        lines += [f"{c.mark} {c.label}: {c.detail}" for c in self.risk]
         return "\n".join(lines)
 
     def _columns(self) -> Mapping[str, Any]:

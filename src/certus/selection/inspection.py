@@ -22,7 +22,7 @@ from certus.tables.frame import (
     table_from_array,
     table_from_frame,
 )
-from certus.tables.plan import ID_NAME, plan_column
+from certus.tables.plan import ID_NAME, ColumnRules, plan_column
 from certus.typing import MatrixLike
 from certus.wording import number, shorten
 
@@ -181,7 +181,7 @@ def find_leaks(columns: list[Column], y: np.ndarray, labels: bool) -> list[Leak]
 
 def is_identifier(column: Column) -> bool:
     """Whether the encoder sets the column aside as one value per row."""
-    plan = plan_column(column, None, scale=False, max_categories=1)
+    plan = plan_column(column, None, ColumnRules(max_categories=1, text="drop"))
     return bool(plan["kind"] == "identifier")
 
 

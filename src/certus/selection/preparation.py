@@ -13,6 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.selection import inspection
+from certus.selection.metrics import (
+    Metric,
+    check_targets,
+    default_metric,
+    find_metric,
+)
 from certus.selection.splits import Split, make_split
 from certus.tables import TableError, guess_task
 from certus.tables.frame import Column
@@ -33,11 +39,19 @@ class Prepared(NamedTuple):
     times: np.ndarray | None
     notes: tuple[str, ...]
     left_out: tuple[str, ...]
+    metric: Metric
+    positive: Any = None  # the label that metrics of two labels are about
+    decides: bool = False  # whether a threshold is asked for
 
     @property
     def labels(self) -> bool:
         """Whether the target holds labels."""
         return self.task != "regression"
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """The labels, in order; None for amounts."""
+        return np.unique(self.y) if self.labels else None
 
 
 def prepare(
@@ -50,6 +64,8 @@ def prepare(
     fraction: float,
     folds: int,
     seed: int,
+    metric: str | None = None,
+    positive: Any = None,
 ) -> Prepared:
     """Seal rows, divide the others into folds, and look at their columns."""
     columns = inspection.columns_of(X)
@@ -82,7 +98,36 @@ def prepare(
     if groups is None and time is None:
         notes += inspection.hints([c for c in seen if c.name not in hidden])
     X = inspection.without(X, hidden) if hidden else X
-    return Prepared(X, target, task, split, order.times, tuple(notes), tuple(hidden))
+    asked = _metric(metric, task, target[split.training], notes)
+    label = _positive(positive, target, split.training) if task == "binary" else None
+    said = tuple(notes), tuple(hidden), asked, label
+    return Prepared(X, target, task, split, order.times, *said)
+
+
+def _metric(name: str | None, task: str, y: np.ndarray, notes: list[str]) -> Metric:
+    """The metric that was asked for, or the default for these training targets."""
+    if name is None:
+        found, remark = default_metric(task, y)
+        notes += [remark] if remark else []
+        return found
+    found = find_metric(name, task)
+    check_targets(found, y)
+    return found
+
+
+def _positive(asked: Any, y: np.ndarray, training: np.ndarray) -> Any:
+    """The label named, by its value or its text; else the rarer of training rows."""
+    labels = np.unique(y)
+    if asked is None:
+        counts = [np.count_nonzero(y[training] == label) for label in labels]
+        return labels[0] if counts[0] < counts[1] else labels[1]
+    for label in labels:
+        if label == asked or str(label).lower() == str(asked).lower():
+            return label
+    raise ValueError(
+        f"positive must be one of the labels {', '.join(map(str, labels))}, got "
+        f"{asked!r}."
+    )
 
 
 def _checked_target(y: ArrayLike, n: int) -> np.ndarray:

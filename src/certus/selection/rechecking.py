@@ -17,12 +17,12 @@ from certus.certificate import Certificate, Claim
 from certus.certifying import certify
 from certus.fingerprints import same_data
 from certus.results import Result
-from certus.selection.comparing import losses_of
 from certus.selection.inspection import names_of, take, take_column
+from certus.selection.opening import AskedMetric, open_rows
 from certus.selection.splits import sealed_rows
 from certus.tables.pipeline import read_target
 from certus.typing import ArrayLike, MatrixLike
-from certus.verify import risk_claims
+from certus.verify import judge
 
 __all__ = ["Recheck", "recheck"]
 
@@ -31,13 +31,16 @@ __all__ = ["Recheck", "recheck"]
 class Recheck(Result):
     """A recomputed certificate, the risk on sealed rows, and whether the table agrees.
 
-    ``sealed`` counts the sealed rows; ``risk`` is empty where nothing can be said.
+    ``sealed`` counts the sealed rows; ``risk`` is empty where nothing can be said. If
+    the model was fitted again to all rows (``refitted``), the certificate is about all
+    rows, and ``risk`` about the model before, but for the coverage.
     """
 
     certificate: Certificate
     risk: tuple[Claim, ...]
     same: bool
     sealed: int
+    refitted: bool = False
 
 
 def recheck(
@@ -89,13 +92,24 @@ def recheck(
     sealed = np.array([], dtype=np.intp)
     if split is not None and int(split["rows"]) == len(target):
         sealed = sealed_rows(split)
-    training = np.setdiff1d(np.arange(len(target)), sealed)
+    before = getattr(model, "before_", None)
+    rows = np.arange(len(target))
+    training = rows if before is not None else np.setdiff1d(rows, sealed)
     found = _certificate(model, take(X, training), target[training], level)
     same = same_data(stated.fingerprint, found.fingerprint)
     risk: tuple[Claim, ...] = ()
     if same and len(sealed) and split is not None:
-        risk = _risk(model, split, X, target, sealed, delta)
-    return Recheck(found, risk, same, len(sealed))
+        risk = _risk(before or model, split, X, target, sealed, delta)
+        risk += _coverage(model, X, target, level)
+    return Recheck(found, risk, same, len(sealed), before is not None)
+
+
+def _coverage(model: Any, X: MatrixLike, y: Any, level: str) -> tuple[Claim, ...]:
+    """The coverage of CV+, which is about the rows of the fit themselves."""
+    stated = getattr(model, "calibration_certificate_", None)
+    if stated is None or stated.evidence is None or stated.evidence.kind != "cross":
+        return ()
+    return judge(model, stated.evidence, X, y, level=level).claims
 
 
 def _certificate(model: Any, X: MatrixLike, y: ArrayLike, level: str) -> Certificate:
@@ -113,13 +127,12 @@ def _risk(
             return ()  # the groups were given beside the table
         column = take_column(X, split["groups"], "groups")
         groups = column.values.rank("dense").to_numpy()[sealed]
-    labels = split["task"] != "regression"
-    return risk_claims(
-        losses_of(model.predict(take(X, sealed)), y[sealed], labels),
-        split["task"],
-        delta=delta,
-        threshold=split["threshold"],
+    return open_rows(
+        model,
+        take(X, sealed),
+        y[sealed],
+        AskedMetric.read(split),
         groups=groups,
         ordered=split["time"] is not None,
-        rows="sealed rows",
-    )
+        delta=delta,
+    ).claims

@@ -15,7 +15,7 @@ _WHERE = {
     "MISSING_MARKERS": "cells",
     "SUPPORTED": "reader",
     "TableError": "errors",
-    "guess_task": "pipeline",
+    "guess_task": "target",
     "load_example": "example",
     "read_table": "reader",
 }

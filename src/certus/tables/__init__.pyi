@@ -5,6 +5,6 @@ from certus.tables.reader import SUPPORTED as SUPPORTED
 from certus.tables.encoder import TableEncoder as TableEncoder
 from certus.tables.errors import TableError as TableError
 from certus.tables.pipeline import TablePipeline as TablePipeline
-from certus.tables.pipeline import guess_task as guess_task
+from certus.tables.target import guess_task as guess_task
 from certus.tables.example import load_example as load_example
 from certus.tables.reader import read_table as read_table

@@ -1,8 +1,8 @@
 """A column of a new table, encoded by the plan learnt in training.
 
-``encode_column`` gives standardised numbers, the codes of categories and the parts of
-dates. Values that differ from the training table are converted with a note where that
-is safe, and refused with the name of the column where it is not.
+``encode_column`` gives standardised numbers, the codes of categories, the parts of
+dates and the terms of texts. Values that differ from the training table are converted
+with a note where that is safe, and refused with the name of the column where it is not.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import numpy as np
 import polars as pl
 
 from certus.tables.cells import to_dates
+from certus.tables.dates import date_part
 from certus.tables.errors import TableError, quoted
-from certus.tables.frame import Column, date_parts, finite, wall_clock
-from certus.tables.plan import Plan
+from certus.tables.frame import Column, epoch_days, finite, wall_clock
+from certus.tables.levels import text_keys
+from certus.tables.plan import Plan, is_wide
+from certus.tables.texts import encode_text
 
-__all__ = ["EncodedColumns", "encode_column"]
+__all__ = ["EncodedColumns", "encode_column", "level_codes", "scaled"]
 
 _WORDS = {
     "number": "numeric",
@@ -31,36 +34,48 @@ _ONE = {"number": "a number", "boolean": "true or false"}
 
 
 class EncodedColumns(NamedTuple):
-    """Dense columns, or one array of category codes (−1: none of them)."""
+    """Dense columns, one array of category codes (−1: none of them), or a matrix.
+
+    ``cells`` are the values themselves, as numbers or text; they tell rows apart.
+    """
 
     dense: list[Any]
     codes: Any | None = None
+    wide: Any | None = None
+    cells: Any = None
+
+    @property
+    def keys(self) -> Any:
+        """A number for each cell, equal for equal cells."""
+        return (
+            text_keys(self.cells) if isinstance(self.cells, pl.Series) else self.cells
+        )
 
 
 def encode_column(plan: Plan, column: Column, remarks: list[str]) -> EncodedColumns:
-    """Apply a plan to a column; say in ``remarks`` what differs from training."""
+    """Apply a plan to a column; say in ``remarks`` what differs from training.
+
+    Of a category with many levels, the codes only: its averages depend on all columns.
+    """
+    if plan["kind"] == "text":
+        text = _as_text(plan, column, remarks)
+        Z = encode_text(plan, text)
+        if "directions" in plan:
+            return EncodedColumns(list(Z.T), cells=text)
+        return EncodedColumns([], wide=Z, cells=text)
     if plan["kind"] == "category":
-        return EncodedColumns([], _codes(plan, column, remarks))
+        text = _as_text(plan, column, remarks)
+        coded = _codes if is_wide(plan) else level_codes
+        return EncodedColumns([], coded(plan, text, remarks), cells=text)
     if plan["kind"] == "date":
         clock = _as_dates(plan, column, remarks)
-        parts = date_parts(clock, plan["origin"])
-        gaps = clock.is_null().to_numpy()
+        cells = epoch_days(clock)
+        parts = [date_part(clock, p["label"], plan["origin"]) for p in plan["parts"]]
     else:
-        x = _as_numbers(plan, column, remarks)
-        parts = {"": x}
-        gaps = np.isnan(x)
-    dense = []
-    for part in plan["parts"]:
-        x = parts[part["label"]]
-        filled = np.where(gaps, part["fill"], x)
-        with np.errstate(over="ignore"):
-            z = (filled / part["unit"] - part["centre"]) / part["spread"]
-        if not np.isfinite(z).all():
-            raise TableError(
-                f'Column "{plan["name"]}" has values too far from those of the fit to '
-                "be scaled. Correct the column, or refit."
-            )
-        dense.append(z)
+        cells = _as_numbers(plan, column, remarks)
+        parts = [cells for _ in plan["parts"]]
+    gaps = np.isnan(cells)
+    dense = [scaled(plan, part, x, gaps) for part, x in zip(plan["parts"], parts)]
     if plan["missing"]:
         dense.append(gaps.astype(np.float64))
     elif gaps.any():
@@ -68,11 +83,49 @@ def encode_column(plan: Plan, column: Column, remarks: list[str]) -> EncodedColu
             f'"{plan["name"]}" has {_rows(gaps.sum())} without a value, although no '
             "value was missing in training: filled with the training median."
         )
-    return EncodedColumns(dense)
+    return EncodedColumns(dense, cells=cells)
 
 
-def _codes(plan: Plan, column: Column, remarks: list[str]) -> Any:
-    text = _as_text(plan, column, remarks)
+def scaled(plan: Plan, part: Plan, x: Any, gaps: Any) -> Any:
+    """Numbers with their gaps filled, on the scale of training."""
+    filled = np.where(gaps, part["fill"], x)
+    with np.errstate(over="ignore"):
+        z = (filled / part["unit"] - part["centre"]) / part["spread"]
+    if not np.isfinite(z).all():
+        raise TableError(
+            f'Column "{plan["name"]}" has values too far from those of the fit to '
+            "be scaled. Correct the column, or refit."
+        )
+    return z
+
+
+def level_codes(plan: Plan, text: pl.Series, remarks: list[str]) -> Any:
+    """The level of each row by its number; then gaps, then levels never seen."""
+    levels = plan["levels"]
+    codes = text.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int64)
+    result = codes.fill_null(len(levels) + 1).to_numpy().copy()
+    gaps = text.is_null().to_numpy()
+    unseen = (result > len(levels)) & ~gaps
+    if unseen.any():
+        remarks.append(_unseen(plan, text, unseen, "given the average of all rows"))
+    result[gaps] = len(levels)
+    if gaps.any() and not plan["missing"]:
+        remarks.append(
+            f'"{plan["name"]}" has {_rows(gaps.sum())} without a value, although no '
+            "value was missing in training: given the average of all rows."
+        )
+    return result
+
+
+def _unseen(plan: Plan, text: pl.Series, unseen: Any, treatment: str) -> str:
+    new = text.filter(pl.Series(unseen)).unique(maintain_order=True).to_list()
+    return (
+        f'"{plan["name"]}" has {_rows(unseen.sum())} with a category not seen in '
+        f"training ({quoted(new, 3)}): {treatment}."
+    )
+
+
+def _codes(plan: Plan, text: pl.Series, remarks: list[str]) -> Any:
     levels = plan["levels"]
     codes = text.cast(pl.Enum(levels), strict=False).to_physical()
     result = codes.cast(pl.Int64).fill_null(-1).to_numpy().copy()
@@ -81,11 +134,8 @@ def _codes(plan: Plan, column: Column, remarks: list[str]) -> Any:
     if plan["other"]:
         result[unseen] = len(levels)
     elif unseen.any():
-        new = text.filter(pl.Series(unseen)).unique(maintain_order=True).to_list()
-        remarks.append(
-            f'"{plan["name"]}" has {_rows(unseen.sum())} with a category not seen in '
-            f"training ({quoted(new, 3)}): encoded as none of the known categories."
-        )
+        known = "encoded as none of the known categories"
+        remarks.append(_unseen(plan, text, unseen, known))
     if plan["missing"]:
         result[gaps] = len(levels) + plan["other"]
     elif gaps.any():

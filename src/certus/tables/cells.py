@@ -1,8 +1,9 @@
 """Cells of text to values: each column gets the first type that all of its cells have.
 
-Numbers may be written as 1234.5, 1,234.5, 1.234,5 or 1 234,5, and dates in the usual
-orders of day, month and year. Cells that can be read in two ways are not guessed: 1,234
-is read as in the rest of the file, and 01/02/2020 stays text if no other cell decides.
+Numbers may be written as 1234.5, 1,234.5, 1.234,5 or 1 234,5, with a currency or a unit
+that is the same in the whole column, and dates in the usual orders of day, month and
+year. Cells that can be read in two ways are not guessed: 1,234 is read as in the rest
+of the file, and 01/02/2020 stays text if no other cell decides.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable
 
 import polars as pl
+
+from certus.tables.formatted import Unmarked, unmarked
 
 __all__ = ["MISSING_MARKERS", "doubt", "to_dates", "typed", "typed_dates"]
 
@@ -25,27 +28,52 @@ _PROBE = 100  # cells tried first, which saves most columns most of the full att
 Convert = Callable[[pl.Series], pl.Series]
 
 
-def typed(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
-    """Convert the text columns of a delimited file."""
+def typed(
+    frame: pl.DataFrame, separator: str, units: dict[str, str] | None = None
+) -> pl.DataFrame:
+    """Convert the text columns of a delimited file.
+
+    The currency or unit that was left out of a column is put into ``units``.
+    """
+    units = {} if units is None else units
     # Polars can infer types itself, but is slow at dates over a whole file.
     stripped = pl.all().str.strip_chars()
     missing = stripped.is_in(MISSING_MARKERS)
     cells = frame.select(pl.when(~missing).then(stripped).name.keep())
     plain = [_first(text, _PLAIN_TYPES) for text in cells.iter_columns()]
-    by_comma = any(
-        found is None and _shows_decimal_comma(text)
+    marked = [
+        unmarked(text) if found is None else None
         for found, text in zip(plain, cells.iter_columns())
+    ]
+    by_comma = any(
+        found is None and _shows_decimal_comma(text if mark is None else mark.text)
+        for found, text, mark in zip(plain, cells.iter_columns(), marked)
     )
     columns = []
-    for found, text in zip(plain, cells.iter_columns()):
+    for found, text, mark in zip(plain, cells.iter_columns(), marked):
         # Where others write 1.234,5 a column of 1.234 holds thousands.
         if found is None or (by_comma and found.dtype == pl.Float64):
             again = _grouped_numbers(text, separator, by_comma)
             found = found if again is None else again
         if found is None:
             found = to_dates(text)
+        if found is None and mark is not None:
+            found = _without_marks(mark, separator, by_comma)
+            units |= {} if found is None else {text.name: mark.unit}
         columns.append(text if found is None else found)
     return pl.DataFrame(columns)
+
+
+def _without_marks(mark: Unmarked, separator: str, by_comma: bool) -> pl.Series | None:
+    """Numbers from cells whose currency or unit was taken away."""
+    text = mark.text
+    found = _first(text, _PLAIN_TYPES[:2])
+    if found is None or (by_comma and found.dtype == pl.Float64):
+        again = _grouped_numbers(text, separator, by_comma)
+        found = found if again is None else again
+    if found is None or mark.powers is None:
+        return found
+    return (found * pl.Series([10.0]).pow(mark.powers)).alias(text.name)
 
 
 def typed_dates(frame: pl.DataFrame) -> pl.DataFrame:

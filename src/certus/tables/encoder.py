@@ -1,4 +1,4 @@
-"""A table to a matrix: numbers, categories, booleans and dates become float columns.
+"""A table to a matrix: numbers, categories, dates and texts become float columns.
 
 The same few rules for every table, visible column by column, learnt from the training
 rows only and saved with the model. Standardised columns z = (x − mean)/sd make a
@@ -19,17 +19,28 @@ from sklearn.utils import check_consistent_length, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import validate_data
-from certus.tables.apply import EncodedColumns, encode_column
+from certus.tables.apply import EncodedColumns, encode_column, level_codes, scaled
 from certus.tables.errors import TableError, did_you_mean, quoted
 from certus.tables.frame import (
+    Column,
     Table,
     column_names,
     is_frame,
     table_from_array,
     table_from_frame,
 )
+from certus.tables.levels import fold_of_rows, target_columns
 from certus.tables.matrix import dense_matrix, distinct, sparse_matrix
-from certus.tables.plan import Plan, feature_labels, is_used, plan_column
+from certus.tables.plan import (
+    ColumnRules,
+    Plan,
+    add_statistics,
+    feature_labels,
+    is_used,
+    is_wide,
+    plan_column,
+)
+from certus.tables.target import guess_task, read_target
 from certus.typing import ArrayLike, MatrixLike
 
 __all__ = ["ColumnView", "TableEncoder"]
@@ -40,6 +51,11 @@ _ARRAY_CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
 # fewer than a fifth of the entries differ from zero is cheaper to keep sparse.
 _WIDE = 100
 _DENSITY = 0.2
+
+#: Rows must differ from one another for folds by their cells to be even. Where they do
+#: not, a category keeps this many times ``max_categories`` levels instead of averages.
+_DISTINCT = 0.5
+_WIDER = 10
 
 
 class ColumnView(NamedTuple):
@@ -61,16 +77,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 0/1 column marks them if there were any in training
     category    (text or a categorical type) one 0/1 column for each of the
                 ``max_categories`` most frequent levels, one for all others if
-                there are more, one for "missing" if that was seen
+                there are more, one for "missing" if that was seen; with more
+                levels and a target, the average target of other rows with the
+                same level, shrunk towards that of all rows
     boolean     0 or 1
-    date        year, month, day of the week (1 = Monday) and days since the
-                earliest training date, each treated as a number
+    date        days since the earliest training date, month, day of the week and
+                hour; season and time of day as sines and cosines, where the
+                training rows cover a year, or days
+    free text   (several words, mostly distinct) words, pairs of words and runs of
+                3 to 5 letters, weighted by rarity; or their leading directions
     ==========  ==============================================================
 
-    Left out, with a note: constant and empty columns, free text (long and mostly
-    distinct), and identifiers: text with nearly one value per row, and whole numbers
-    with one value per row in a column named like an identifier. To keep text, cast it
-    to a categorical type; to keep a number, rename it.
+    Left out, with a note: constant and empty columns, and identifiers: single words
+    with nearly one value per row, and whole numbers with one value per row in a column
+    named like an identifier. To keep text as categories, cast it to a categorical type;
+    to keep a number, rename it.
 
     Parameters
     ----------
@@ -80,10 +101,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         columns stay as they are.
     max_categories : int or None, default=30
         Levels that get a column of their own, the most frequent first, ties in
-        alphabetical order; None for all of them.
+        alphabetical order; None for all of them. With more levels and a target, average
+        targets take their place.
     sparse_output : bool or "auto", default="auto"
         "auto" gives a CSR matrix if there are 100 output columns or more and at
         most a fifth of the entries can differ from zero, decided in ``fit``.
+    text : {"ngrams", "components", "drop"}, default="ngrams"
+        What becomes of free text: sparse columns for its terms, which suit linear
+        models; 30 dense ones for their leading singular directions; or nothing.
 
     Attributes
     ----------
@@ -104,6 +129,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     are ignored, and so are columns that were left out. A level not seen in training
     goes to the column of the others if there is one, and else to none. :meth:`check`
     says which of this would happen to a frame.
+
+    Average targets leak nothing: a hash of its cells, which needs no target, puts each
+    row into one of ten folds, and it gets the averages of the nine others. New rows are
+    treated in the same way, so that ``transform`` of the training rows gives the matrix
+    that the model was fitted on.
 
     With ``sample_weight``, rows of weight zero are not looked at, and the median, mean,
     standard deviation and counts of levels are those of repeated rows.
@@ -129,10 +159,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         scale: bool = True,
         max_categories: int | None = 30,
         sparse_output: bool | str = "auto",
+        text: str = "ngrams",
     ) -> None:
         self.scale = scale
         self.max_categories = max_categories
         self.sparse_output = sparse_output
+        self.text = text
 
     # --- fitting --------------------------------------------------------------
 
@@ -145,7 +177,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         ----------
         X : data frame or array of shape (n_samples, n_features)
             The training table.
-        y : ignored
+        y : series or array of shape (n_samples,), optional
+            Labels or amounts, which categories with many levels are averaged over.
         sample_weight : array of shape (n_samples,), optional
             Row weights. They are not negative. An integer weight equals repetition.
 
@@ -154,7 +187,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         TableEncoder
             Itself.
         """
-        self._learn(X, sample_weight)
+        self._learn(X, y, sample_weight)
         return self
 
     def fit_transform(
@@ -171,9 +204,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         -------
         ndarray or CSR matrix of shape (n_samples, n_outputs)
         """
-        return self._assemble(self._learn(X, sample_weight), [])
+        return self._assemble(self._learn(X, y, sample_weight), [])
 
-    def _learn(self, X: MatrixLike, sample_weight: ArrayLike | None) -> Table:
+    def _learn(
+        self, X: MatrixLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> Table:
         self._check_params()
         table = self._read_training_table(X)
         weight = _checked_weight(sample_weight, table.height)
@@ -181,25 +216,46 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if weight is not None and not weight.all():
             positive = pl.Series(weight > 0)
             columns = [c._replace(values=c.values.filter(positive)) for c in columns]
+            y = None if y is None else read_target(y)[0][weight > 0]
             weight = weight[weight > 0]
         if len(columns[0].values) < 2:
             raise TableError(
                 "A table needs at least 2 rows to learn from, got n_samples = 1."
             )
-        self.plans_ = [
-            plan_column(
-                column,
-                weight,
-                scale=self.scale,
-                max_categories=self.max_categories,
-            )
-            for column in columns
-        ]
+        rules = ColumnRules(self.scale, self.max_categories, self.text, y is not None)
+        self.plans_ = [plan_column(column, weight, rules) for column in columns]
+        if y is not None and any("statistics" in plan for plan in self.plans_):
+            self._average(columns, y, weight, rules)
         self.notes_ = [plan["note"] for plan in self.plans_ if plan["note"]]
         if not self._used():
             raise TableError("No column can be used. " + " ".join(self.notes_[:5]))
         self.sparse_ = self._choose_sparse()
         return table
+
+    def _average(
+        self,
+        columns: list[Column],
+        y: ArrayLike,
+        weight: Any | None,
+        rules: ColumnRules,
+    ) -> None:
+        """Average the target over the levels of categories that have many."""
+        target = np.asarray(read_target(y)[0])
+        check_consistent_length(target, columns[0].values)
+        used = [(p, c) for p, c in zip(self.plans_, columns) if is_used(p)]
+        keys = [encode_column(plan, column, []).keys for plan, column in used]
+        folds, share = fold_of_rows(keys)
+        T, names = target_columns(target, guess_task(target) == "classification")
+        for at, (plan, column) in enumerate(zip(self.plans_, columns)):
+            if "statistics" not in plan:
+                continue
+            if share < _DISTINCT or target.ndim > 1:
+                limit = _WIDER * (rules.max_categories or 1)
+                wider = rules._replace(max_categories=limit, averages=False)
+                self.plans_[at] = plan_column(column, weight, wider)
+                continue
+            codes = level_codes(plan, column.values.cast(pl.String), [])
+            self.plans_[at] = add_statistics(plan, codes, folds, T, names, weight)
 
     def _check_params(self) -> None:
         limit = self.max_categories
@@ -211,6 +267,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f'sparse_output must be True, False or "auto", '
                 f"got {self.sparse_output!r}."
+            )
+        if self.text not in ("ngrams", "components", "drop"):
+            raise ValueError(
+                f"text must be 'ngrams', 'components' or 'drop', got {self.text!r}."
             )
 
     def _read_training_table(self, X: MatrixLike) -> Table:
@@ -240,8 +300,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if self.sparse_output != "auto":
             return bool(self.sparse_output)
         plans = self._used()
+        if any("blocks" in p and "directions" not in p for p in plans):
+            return True
         widths = [len(feature_labels(plan)) for plan in plans]
-        filled = [1 if p["kind"] == "category" else w for p, w in zip(plans, widths)]
+        filled = [1 if is_wide(p) else w for p, w in zip(plans, widths)]
         return sum(widths) >= _WIDE and sum(filled) <= _DENSITY * sum(widths)
 
     # --- applying -------------------------------------------------------------
@@ -278,6 +340,58 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         table = self._match(X, remarks)
         self._encode(table, remarks)
         return remarks
+
+    def unseen(self, X: MatrixLike) -> list[str]:
+        """Say for each row what the training table had nothing like.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        list of str
+            One text for each row, empty where nothing is new. Numbers beyond those of
+            training, new categories, and gaps where there were none are named.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> from certus.tables import TableEncoder
+        >>> frame = pl.DataFrame({"rooms": [1, 2, 5], "town": ["Bath", "York", "Bath"]})
+        >>> new = pl.DataFrame({"rooms": [3, 9], "town": ["York", "Rome"]})
+        >>> TableEncoder().fit(frame).unseen(new)
+        ['', 'rooms = 9 is above 5; town = "Rome" is new']
+        """
+        from certus.tables.unseen import unseen_by_row
+
+        plans, encoded = self._encoded_one_by_one(X)
+        return unseen_by_row(plans, encoded, len(encoded[0].cells))
+
+    def cells(self, X: MatrixLike) -> tuple[list[Plan], list[Any]]:
+        """Plans of the columns that are used, and their cells in a table.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        plans : list of dict
+        cells : list of ndarray or polars.Series
+            Numbers, with NaN for gaps, and days since 1970 for dates; or text.
+        """
+        plans, encoded = self._encoded_one_by_one(X)
+        return plans, [columns.cells for columns in encoded]
+
+    def _encoded_one_by_one(
+        self, X: MatrixLike
+    ) -> tuple[list[Plan], list[EncodedColumns]]:
+        check_is_fitted(self)
+        table = self._match(X, [])
+        found = {column.name: column for column in table.columns}
+        plans = self._used()
+        return plans, [encode_column(p, found[p["name"]], []) for p in plans]
 
     def _match(self, X: MatrixLike, remarks: list[str]) -> Table:
         """Bring the columns of a table into the order of training."""
@@ -328,8 +442,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _encode(self, table: Table, remarks: list[str]) -> list[EncodedColumns]:
         found = {column.name: column for column in table.columns}
+        plans = self._used()
+        encoded = [encode_column(plan, found[plan["name"]], remarks) for plan in plans]
+        tables = [plan["statistics"] for plan in plans if "statistics" in plan]
+        if not tables:
+            return encoded
+        keys = [columns.keys for columns in encoded]
+        folds, _ = fold_of_rows(keys, len(tables[0]))
         return [
-            encode_column(plan, found[plan["name"]], remarks) for plan in self._used()
+            _averages(plan, columns, folds) if "statistics" in plan else columns
+            for plan, columns in zip(plans, encoded)
         ]
 
     def _assemble(self, table: Table, remarks: list[str]) -> Any:
@@ -339,6 +461,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return build(encoded, widths, table.height)
 
     # --- looking at it --------------------------------------------------------
+
+    @property
+    def has_text_(self) -> bool:
+        """Whether a column of free text is used."""
+        check_is_fitted(self)
+        return any("blocks" in plan for plan in self.plans_)
 
     @property
     def columns_(self) -> list[ColumnView]:
@@ -391,7 +519,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         counts = Counter(plan["kind"] for plan in self._used())
         parts = [
             f"{count:,} {kind if count == 1 else plural.get(kind, kind + 's')}"
-            for kind in ("number", "category", "boolean", "date")
+            for kind in ("number", "category", "boolean", "date", "text")
             if (count := counts[kind])
         ]
         text = ", ".join(parts)
@@ -439,6 +567,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _averages(plan: Plan, columns: EncodedColumns, folds: Any) -> EncodedColumns:
+    """The average targets of the levels, over the folds that a row is not in."""
+    known = np.zeros(len(folds), dtype=bool)
+    table = plan["statistics"]
+    return EncodedColumns(
+        [
+            scaled(plan, part, table[folds, columns.codes, part["at"]], known)
+            for part in plan["parts"]
+        ]
+    )
 
 
 def _keep_types(X: MatrixLike) -> Any:

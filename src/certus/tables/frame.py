@@ -24,7 +24,6 @@ __all__ = [
     "Column",
     "Table",
     "column_names",
-    "date_parts",
     "epoch_days",
     "finite",
     "is_frame",
@@ -308,17 +307,3 @@ def wall_clock(values: pl.Series, zone: str | None) -> pl.Series:
 def epoch_days(clock: pl.Series) -> Any:
     """Days since 1970, with their fraction; gaps as NaN."""
     return clock.to_physical().cast(pl.Float64).to_numpy() / _MICROSECONDS_PER_DAY
-
-
-def date_parts(clock: pl.Series, origin: float) -> dict[str, Any]:
-    """Year, month, weekday and days since the origin, as numbers."""
-
-    def numbers(part: pl.Series) -> Any:
-        return part.cast(pl.Float64).to_numpy()
-
-    return {
-        "year": numbers(clock.dt.year()),
-        "month": numbers(clock.dt.month()),
-        "weekday": numbers(clock.dt.weekday()),
-        "days": epoch_days(clock) - origin,
-    }

@@ -28,12 +28,16 @@ def dense_matrix(encoded: list[EncodedColumns], widths: list[int], n: int) -> An
         if block.codes is not None:
             rows = np.flatnonzero(block.codes >= 0)
             Z[rows, start + block.codes[rows]] = 1.0
+        if block.wide is not None:
+            Z[:, start : start + width] = block.wide.toarray()
         start += width
     return Z
 
 
 def sparse_matrix(encoded: list[EncodedColumns], widths: list[int], n: int) -> Any:
     """One entry per row for each dense column and each category, then no zeros."""
+    if any(block.wide is not None for block in encoded):
+        return _beside_terms(encoded, widths, n)
     entries = sum(len(b.dense) + (b.codes is not None) for b in encoded)
     data = np.empty((n, entries))
     indices = np.zeros((n, entries), dtype=np.int32)
@@ -53,6 +57,22 @@ def sparse_matrix(encoded: list[EncodedColumns], widths: list[int], n: int) -> A
     Z = sparse.csr_matrix((data.ravel(), indices.ravel(), pointers), shape=shape)
     Z.eliminate_zeros()
     return Z
+
+
+def _beside_terms(encoded: list[EncodedColumns], widths: list[int], n: int) -> Any:
+    """The columns between texts as one block each, so that their order is kept."""
+    pieces: list[Any] = []
+    run: list[EncodedColumns] = []
+    wide: list[int] = []
+    for block, width in zip(encoded, widths):
+        if block.wide is None:
+            run.append(block)
+            wide.append(width)
+            continue
+        pieces += [sparse_matrix(run, wide, n)] * bool(run) + [block.wide]
+        run, wide = [], []
+    pieces += [sparse_matrix(run, wide, n)] * bool(run)
+    return sparse.hstack(pieces, format="csr")
 
 
 def distinct(labels: list[str]) -> list[str]:

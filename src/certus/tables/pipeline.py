@@ -7,111 +7,21 @@ the encoded columns.
 
 from __future__ import annotations
 
-import decimal
-import numbers
 from typing import Any, Self
 
-import narwhals as nw
-import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from certus.conformal import Conformal, forget_calibration
+from certus.tables.crossing import cross_intervals, cross_sets
 from certus.tables.encoder import TableEncoder
 from certus.tables.errors import TableError
-from certus.tables.frame import missing_objects
+from certus.tables.target import guess_task, read_target
 from certus.typing import ArrayLike, MatrixLike
 
-__all__ = ["TablePipeline", "guess_task", "read_target"]
-
-# Integers with more distinct values than this count as amounts, not as labels.
-_MOST_LABELS = 10
-
-
-def guess_task(y: ArrayLike) -> str:
-    """Say whether a target looks like labels or like amounts.
-
-    Text, booleans and anything with two values are labels; so are integers with at most
-    ten distinct values, each met five times on average. Other numbers are amounts.
-
-    Parameters
-    ----------
-    y : array or series of shape (n_samples,)
-
-    Returns
-    -------
-    {"classification", "regression"}
-
-    Examples
-    --------
-    >>> from certus.tables import guess_task
-    >>> guess_task(["yes", "no", "no"]), guess_task([0.5, 1.5, 2.5])
-    ('classification', 'regression')
-    """
-    array = read_target(y)[0]
-    if array.dtype.kind not in "iuf":
-        return "classification"
-    if array.ndim == 2 and array.shape[1] > 1:
-        return "regression"
-    values = np.unique(array)
-    whole = bool((values == np.round(values)).all())
-    few = len(values) <= _MOST_LABELS and array.size >= 5 * len(values)
-    return "classification" if whole and (few or len(values) <= 2) else "regression"
-
-
-def read_target(y: ArrayLike) -> tuple[Any, str | None]:
-    """Return the target as an array, with its name if it has one; no gaps allowed."""
-    native = nw.from_native(y, pass_through=True, allow_series=True)
-    name = None
-    if isinstance(native, nw.DataFrame) and len(native.columns) == 1:
-        native = native[native.columns[0]]
-    if isinstance(native, nw.Series):
-        name = None if native.name in (None, "") else str(native.name)
-        if native.null_count():
-            raise _gaps(name, native.null_count())
-        if isinstance(native.dtype, nw.Categorical | nw.Enum):
-            labels = native.to_list()
-            array = np.array(labels, dtype=object)
-        else:
-            array = native.to_numpy()
-    else:
-        array = np.asarray(y)
-    if array.dtype.kind in "mM":
-        raise TableError(
-            "The target is a date. Convert it to a number, such as the number of "
-            "days since a fixed date."
-        )
-    if array.dtype.kind in "UT":
-        array = array.astype(object)
-    if array.dtype.kind == "O":
-        array, missing = _plain_objects(array)
-        if missing:
-            raise _gaps(name, missing)
-    return array, name
-
-
-def _plain_objects(array: Any) -> tuple[Any, int]:
-    """Convert objects that are all numbers or booleans; count the missing ones."""
-    missing = int(missing_objects(array).sum())
-    types: set[type] = set(map(type, array.ravel()))
-    if not missing and types:
-        if all(issubclass(t, bool | np.bool_) for t in types):
-            return array.astype(bool), 0
-        if all(issubclass(t, numbers.Integral) for t in types):
-            return array.astype(np.int64), 0
-        if all(issubclass(t, numbers.Real | decimal.Decimal) for t in types):
-            return array.astype(np.float64), 0
-    return array, missing
-
-
-def _gaps(name: str | None, count: int) -> TableError:
-    what = f'The target "{name}"' if name else "The target"
-    rows = "1 row" if count == 1 else f"{count:,} rows"
-    return TableError(
-        f"{what} has no value (NaN) in {rows}. Drop those rows before fitting."
-    )
+__all__ = ["TablePipeline", "encoder_for", "guess_task", "read_target"]
 
 
 def _model_has(method: str) -> Any:
@@ -127,7 +37,8 @@ class TablePipeline(Conformal, BaseEstimator):
     Parameters
     ----------
     encoder : TableEncoder or other transformer, default=None
-        How columns become numbers. None means ``TableEncoder()``.
+        How columns become numbers. None means ``TableEncoder()``, with ``text``
+        "components" unless the model is a linear one.
     estimator : estimator, default=None
         The wrapped estimator. A classifier or regressor, of certus or not. None means
         ``certus.linear_model.LogisticRegression()`` for labels and
@@ -141,6 +52,12 @@ class TablePipeline(Conformal, BaseEstimator):
         Name of the target if it was a named series.
     certificate_ : Certificate
         The model's, on the encoded columns.
+    before_ : TablePipeline
+        Only after ``certus.compare(..., refit=True)``: the pipeline before it was
+        fitted again to all rows, which is the one that the sealed rows judged.
+    fold_models_ : list of TablePipeline or None
+        Likewise: pipelines that each lack one fold of the rows, for CV+ intervals and
+        sets; None where a fit failed.
     classes_, n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -192,16 +109,19 @@ class TablePipeline(Conformal, BaseEstimator):
                 "TablePipeline requires y to be passed, but the target y is None."
             )
         forget_calibration(self)
+        for part in ("before_", "fold_models_"):
+            self.__dict__.pop(part, None)
         target, name = read_target(y)
         model = (
             _default_model(target) if self.estimator is None else clone(self.estimator)
         )
-        encoder = TableEncoder() if self.encoder is None else clone(self.encoder)
+        given = self.encoder
+        encoder = encoder_for(model) if given is None else clone(given)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         if weights and not has_fit_parameter(model, "sample_weight"):
             raise TableError(f"{type(model).__name__} takes no sample_weight.")
         weighs = bool(weights) and has_fit_parameter(encoder, "sample_weight")
-        Z = encoder.fit_transform(X, **(weights if weighs else {}))
+        Z = encoder.fit_transform(X, target, **(weights if weighs else {}))
         check_consistent_length(Z, target)
         self.encoder_ = encoder
         self.estimator_ = model.fit(Z, target, **weights)
@@ -219,6 +139,32 @@ class TablePipeline(Conformal, BaseEstimator):
             self._encoded(X),
             None if y is None else read_target(y)[0],
         )
+
+    def _intervals(self, X: MatrixLike, coverage: float, delta: float | None) -> Any:
+        if not self._crossed(delta):
+            return super()._intervals(X, coverage, delta)
+        if hasattr(self, "classes_"):
+            raise TypeError("This pipeline predicts labels: use predict_set.")
+        return cross_intervals(self, X, coverage)
+
+    def _sets(self, X: MatrixLike, coverage: float, delta: float | None) -> Any:
+        if not self._crossed(delta):
+            return super()._sets(X, coverage, delta)
+        if not hasattr(self, "classes_"):
+            raise TypeError("This pipeline predicts amounts: use predict_interval.")
+        return cross_sets(self, X, coverage)
+
+    def _crossed(self, delta: float | None) -> bool:
+        """Whether intervals come from folds; these promise nothing given the rows."""
+        stated = getattr(self, "calibration_certificate_", None)
+        evidence = getattr(stated, "evidence", None)
+        crossed = evidence is not None and evidence.kind == "cross"
+        if crossed and delta is not None:
+            raise ValueError(
+                "delta must be None after a refit: CV+ states its coverage on average "
+                "only. Use compare(refit=False), or calibrate on new rows."
+            )
+        return crossed
 
     def _encoded(self, X: MatrixLike) -> Any:
         check_is_fitted(self)
@@ -344,3 +290,10 @@ def _default_model(target: Any) -> Any:
 
     labels = guess_task(target) == "classification"
     return linear_model.LogisticRegression() if labels else linear_model.Ridge()
+
+
+def encoder_for(model: Any) -> TableEncoder:
+    """An encoder whose columns suit a model: terms of free text for linear ones."""
+    homes = ("certus.linear_model.", "sklearn.linear_model.")
+    linear = type(model).__module__.startswith(homes)
+    return TableEncoder(text="ngrams" if linear else "components")

@@ -1,28 +1,41 @@
 """What is learnt from a column of the training table.
 
-``plan_column`` decides whether a column is a number, a category, a boolean, a date or
-nothing to learn from, and returns a plan: a dict of plain values, which is saved with
-the model. Numbers are standardised, z = (x − mean)/sd, after gaps are filled.
+``plan_column`` decides whether a column is a number, a category, a boolean, a date,
+free text or nothing to learn from, and returns a plan: a dict of plain values, which is
+saved with the model. Numbers are standardised, z = (x − mean)/sd, after gaps are
+filled. Categories with many levels are completed by :func:`add_statistics`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from certus.tables.cells import doubt
-from certus.tables.frame import Column, date_parts, epoch_days, finite, wall_clock
+from certus.tables.dates import PLAIN, date_labels, date_part
+from certus.tables.frame import Column, epoch_days, finite, wall_clock
+from certus.tables.levels import level_statistics
+from certus.tables.profiles import profile_levels, profile_numbers
+from certus.tables.texts import is_free_text, plan_text_column
 from certus.wording import unstopped
 
-__all__ = ["ID_NAME", "Plan", "feature_labels", "is_used", "plan_column"]
+__all__ = [
+    "ID_NAME",
+    "ColumnRules",
+    "Plan",
+    "add_statistics",
+    "feature_labels",
+    "is_used",
+    "is_wide",
+    "plan_column",
+]
 
 Plan = dict[str, Any]
 
-_LONG_TEXT = 40  # characters, on average
 _FEW_ROWS = 10  # below this, distinct values say nothing about identifiers
 #: Names that identifiers go by.
 ID_NAME = re.compile(
@@ -31,20 +44,27 @@ ID_NAME = re.compile(
 )
 
 
-def plan_column(
-    column: Column, weight: Any | None, *, scale: bool, max_categories: int | None
-) -> Plan:
+class ColumnRules(NamedTuple):
+    """The choices of the encoder; ``averages`` if the target of each row is known."""
+
+    scale: bool = True
+    max_categories: int | None = 30
+    text: str = "ngrams"
+    averages: bool = False
+
+
+def plan_column(column: Column, weight: Any | None, rules: ColumnRules) -> Plan:
     """Decide what becomes of a column, from the rows with positive weight."""
     kind = column.kind
     if kind == "empty":
         return _left_out(column, "empty", "no values")
     if kind == "text":
-        return _plan_text(column, weight, max_categories)
+        return _plan_text(column, weight, rules)
     if kind == "date":
-        return _plan_date(column, weight, scale)
+        return _plan_date(column, weight, rules.scale)
     if kind == "number" and _is_identifier(column):
         return _left_out(column, "identifier", "one value per row")
-    return _plan_numbers(column, weight, scale and kind == "number")
+    return _plan_numbers(column, weight, rules.scale and kind == "number")
 
 
 def _left_out(column: Column, kind: str, why: str) -> Plan:
@@ -61,22 +81,88 @@ def _is_identifier(column: Column) -> bool:
     return len(values) > 1 and values.n_unique() == len(values)
 
 
-def _plan_text(column: Column, weight: Any | None, limit: int | None) -> Plan:
+def _plan_text(column: Column, weight: Any | None, rules: ColumnRules) -> Plan:
     values = column.values
     known = values.drop_nulls()
     distinct = known.n_unique()
     if not column.declared and len(known) >= _FEW_ROWS:
         share = distinct / len(known)
-        long = float(known.str.len_chars().mean() or 0) >= _LONG_TEXT  # type: ignore[arg-type]
-        if long and share > 0.5:
-            return _left_out(column, "text", "free text")
+        if is_free_text(known, distinct):
+            return _plan_free_text(column, rules)
         if share > 0.9:
             each = "one value" if share == 1 else "nearly one value"
             plan = _left_out(column, "identifier", f"{each} per row")
             return plan | {"note": plan["note"] + doubt(known)}
-    missing = len(known) < len(values)
-    if distinct == 1 and not missing:
+    if distinct == 1 and len(known) == len(values):
         return _left_out(column, "constant", f'always "{known[0]}"')
+    limit = rules.max_categories
+    many = limit is not None and distinct > limit
+    if many and rules.averages:
+        return _plan_averages(column, distinct)
+    return _plan_one_hot(column, weight, limit)
+
+
+def _plan_free_text(column: Column, rules: ColumnRules) -> Plan:
+    """Terms of the text, or their leading directions; see ``texts``."""
+    if rules.text == "drop":
+        return _left_out(column, "text", "free text")
+    learnt = plan_text_column(column.values, dense=rules.text == "components")
+    if learnt is None:
+        return _left_out(column, "text", "free text in which no word comes back")
+    terms = sum(len(block["terms"]) for block in learnt["blocks"].values())
+    treatment = f"{terms:,} words, pairs of words and runs of letters"
+    if "directions" in learnt:
+        treatment = f"{learnt['directions'].shape[1]} directions of {treatment}"
+    return {
+        "name": column.name,
+        "kind": "text",
+        "treatment": treatment,
+        "note": "",
+        **learnt,
+        "missing": column.values.null_count() > 0,
+    }
+
+
+def _plan_averages(column: Column, distinct: int) -> Plan:
+    """A category whose columns are still to come; see :func:`add_statistics`."""
+    levels = column.values.drop_nulls().unique().sort().to_list()
+    return {
+        "name": column.name,
+        "kind": "category",
+        "treatment": f"average target of each of {distinct:,} levels",
+        "note": f'"{column.name}" has {distinct:,} categories: each is replaced by the '
+        "average target of other rows with it.",
+        "levels": levels,
+        "missing": column.values.null_count() > 0,
+        "statistics": None,
+        "profile": profile_levels(column.values),
+    }
+
+
+def add_statistics(
+    plan: Plan, codes: Any, folds: Any, T: Any, names: list[str], weight: Any | None
+) -> Plan:
+    """Complete a plan of many levels; it is left out if they say nothing."""
+    n_levels = len(plan["levels"]) + 1  # the last is for gaps
+    found, between = level_statistics(codes, n_levels, folds, T, weight)
+    if not between.any():
+        note = (
+            f'"{plan["name"]}" is not used: its {len(plan["levels"]):,} categories '
+            "differ in the target by no more than chance."
+        )
+        return plan | {"treatment": "left out", "note": note, "statistics": None}
+    parts = []
+    for j, name in enumerate(names):
+        part = _plan_part(name, found[folds, codes, j], weight, True)
+        if part is not None:
+            parts.append(part | {"at": j})
+    return plan | {"statistics": found, "parts": parts}
+
+
+def _plan_one_hot(column: Column, weight: Any | None, limit: int | None) -> Plan:
+    values = column.values
+    known = values.drop_nulls()
+    distinct, missing = known.n_unique(), len(known) < len(values)
     counts = (
         pl.DataFrame({"level": values, "weight": _ones_or(weight, len(values))})
         .drop_nulls("level")
@@ -105,6 +191,7 @@ def _plan_text(column: Column, weight: Any | None, limit: int | None) -> Plan:
         "levels": sorted(kept.to_list()),
         "other": other,
         "missing": missing,
+        "profile": profile_levels(values),
     }
 
 
@@ -142,6 +229,7 @@ def _plan_numbers(column: Column, weight: Any | None, scale: bool) -> Plan:
         "note": note,
         "parts": [] if part is None else [part],
         "missing": missing,
+        "profile": profile_numbers(x),
     }
 
 
@@ -151,13 +239,18 @@ def _plan_date(column: Column, weight: Any | None, scale: bool) -> Plan:
     origin = float(np.nanmin(epoch_days(clock)))
     missing = clock.null_count() > 0
     learnt = [
-        _plan_part(label, x, weight, scale)
-        for label, x in date_parts(clock, origin).items()
+        _plan_part(
+            label,
+            date_part(clock, label, origin),
+            weight,
+            scale and label not in PLAIN,
+        )
+        for label in date_labels(clock)
     ]
     parts = [part for part in learnt if part is not None]
     if not parts and not missing:
         return _left_out(column, "constant", "always the same date")
-    steps = [part["label"] for part in parts]
+    steps = _steps([part["label"] for part in parts])
     steps += ["standardised"] * (scale and bool(parts)) + ["gaps marked"] * missing
     return {
         "name": column.name,
@@ -168,7 +261,18 @@ def _plan_date(column: Column, weight: Any | None, scale: bool) -> Plan:
         "missing": missing,
         "origin": origin,
         "zone": zone,
+        "profile": profile_numbers(epoch_days(clock)),
     }
+
+
+def _steps(labels: list[str]) -> list[str]:
+    """The parts of a date in words, cycles and days of the week by one word."""
+    found: dict[str, None] = {}
+    for label in labels:
+        cycle, _, wave = label.partition(" ")
+        word = f"{cycle} as a cycle" if wave else label
+        found["each day of the week" if label in PLAIN and not wave else word] = None
+    return list(found)
 
 
 def _plan_part(label: str, x: Any, weight: Any | None, scale: bool) -> Plan | None:
@@ -222,10 +326,30 @@ def is_used(plan: Plan) -> bool:
 def feature_labels(plan: Plan) -> list[str]:
     """Names of the output columns a plan produces, in their order."""
     name = plan["name"]
-    if plan["kind"] == "category":
+    if "blocks" in plan:
+        return _text_labels(plan)
+    if is_wide(plan):
         labels = [f"{name}={level}" for level in plan["levels"]]
         labels += [f"{name}=(other)"] * plan["other"]
         return labels + [f"{name}=(missing)"] * plan["missing"]
     parts = plan.get("parts", [])
     labels = [f"{name} ({p['label']})" if p["label"] else name for p in parts]
-    return labels + [f"{name} (missing)"] * bool(plan.get("missing"))
+    marked = bool(plan.get("missing")) and "statistics" not in plan
+    return labels + [f"{name} (missing)"] * marked
+
+
+def is_wide(plan: Plan) -> bool:
+    """Whether a plan gives one 0/1 column for each level."""
+    return bool(plan["kind"] == "category") and "statistics" not in plan
+
+
+def _text_labels(plan: Plan) -> list[str]:
+    name = plan["name"]
+    if "directions" in plan:
+        return [f"{name} ({k + 1})" for k in range(plan["directions"].shape[1])]
+    marks = {"words": "“{}”", "letters": "…{}…"}
+    return [
+        f"{name}: {marks[shape].format(term)}"
+        for shape, block in plan["blocks"].items()
+        for term in block["terms"]
+    ]

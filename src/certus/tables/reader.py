@@ -16,6 +16,7 @@ import polars as pl
 
 from certus.tables.cells import typed_dates
 from certus.tables.delimited import (
+    Reading,
     guess_separator,
     head_as_text,
     not_utf8,
@@ -23,12 +24,16 @@ from certus.tables.delimited import (
     ragged_line,
     read_delimited,
 )
+from certus.tables.encodings import check_encoding
 from certus.tables.errors import TableError, did_you_mean
 from certus.tables.memory import check_memory
 
-__all__ = ["SUPPORTED", "read_table"]
+__all__ = ["SUPPORTED", "read_table", "read_with_notes"]
 
 SUPPORTED = ".csv .tsv .csv.gz .tsv.gz .parquet .feather .arrow .ipc .jsonl .ndjson"
+
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 
 # Polars reports some damaged files by a panic, which is not an ordinary exception.
 _READ_ERRORS = (
@@ -43,15 +48,18 @@ def read_table(
     columns: Sequence[str] | None = None,
     max_memory: int | None = None,
     announce: Callable[[str], None] | None = None,
+    encoding: str | None = None,
 ) -> pl.DataFrame:
     r"""Read a table from a file; the extension says which format.
 
     CSV files may be separated by commas, semicolons, tabs or bars. The usual markers
     (empty, ``NA``, ``nan``, ``null``, ``?``, …) are missing cells; rows with no value
-    at all, such as blank lines, are skipped. Numbers may have a decimal comma or groups
-    of digits, and dates the usual orders; a column of dates such as 01/02/2020, in
-    which no cell shows what comes first, stays text. Columns without a name are called
-    ``index`` (the first) or ``column 3``, by their place.
+    at all, such as blank lines, are skipped. Numbers may have a decimal comma, groups
+    of digits, and a currency or unit that is the same in the whole column; dates may
+    have the usual orders. A column of dates such as 01/02/2020, in which no cell shows
+    what comes first, stays text. Columns without a name are called ``index`` (the
+    first) or ``column 3``, by their place; so are all columns of a file whose first row
+    looks like the others.
 
     Parameters
     ----------
@@ -63,7 +71,11 @@ def read_table(
     max_memory : int, optional
         Bytes that reading may take, as guessed beforehand; what is free if None.
     announce : callable, optional
-        Called, before a large file is read, with a sentence on the memory it takes.
+        Called with each sentence about the file: the memory that a large one takes, an
+        encoding that was recognised, a header that is missing, units left out.
+    encoding : str, optional
+        Of a CSV or TSV file, such as ``"cp1251"``. If None, UTF-8, UTF-16 and UTF-32
+        with a mark, and Windows-1252 are recognised.
 
     Returns
     -------
@@ -87,19 +99,9 @@ def read_table(
     >>> folder.cleanup()
     """
     path = Path(path)
-    _check_file(path)
-    read = _reader_for(path)
-    try:
-        check_memory(path, max_memory, announce)
-        frame = read(path)
-    except TableError:
-        raise
-    except _READ_ERRORS as error:
-        raise TableError(_explain(path, error)) from None
-    if frame.width == 0 or frame.height == 0:
-        raise TableError(
-            f"{path.name} has no rows below its header. Check how it was exported."
-        )
+    frame = read_with_notes(
+        path, max_memory=max_memory, announce=announce, encoding=encoding
+    ).frame
     if columns is None:
         return frame
     for name in columns:
@@ -107,6 +109,33 @@ def read_table(
             hint = did_you_mean(name, frame.columns)
             raise TableError(f'{path.name} has no column "{name}".{hint}')
     return frame.select(list(columns))
+
+
+def read_with_notes(
+    path: Path,
+    *,
+    max_memory: int | None = None,
+    announce: Callable[[str], None] | None = None,
+    encoding: str | None = None,
+) -> Reading:
+    """Read a table, and keep what had to be assumed about it and its units."""
+    _check_file(path)
+    check_encoding(encoding)
+    read = _reader_for(path, encoding)
+    try:
+        check_memory(path, max_memory, announce)
+        found = read(path)
+    except TableError:
+        raise
+    except _READ_ERRORS as error:
+        raise TableError(_explain(path, error)) from None
+    if found.frame.width == 0 or found.frame.height == 0:
+        raise TableError(
+            f"{path.name} has no rows below its header. Check how it was exported."
+        )
+    for note in found.notes if announce is not None else ():
+        announce(note)  # type: ignore[misc]
+    return found
 
 
 def _check_file(path: Path) -> None:
@@ -129,21 +158,34 @@ def _check_file(path: Path) -> None:
         raise TableError(f"{path.name} is empty: 0 bytes. Copy or export it again.")
 
 
-def _reader_for(path: Path) -> Callable[[Path], pl.DataFrame]:
+def _reader_for(path: Path, encoding: str | None) -> Callable[[Path], Reading]:
     """Pick the reader by extension; ``.gz`` counts for text formats only."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = suffixes[-1:] == [".gz"]
     kind = (suffixes[:-1] if packed else suffixes)[-1:] or [""]
-    text: dict[str, Callable[[Path], pl.DataFrame]] = {
-        ".csv": lambda p: read_delimited(p, None),
-        ".tsv": lambda p: read_delimited(p, "\t"),
-        ".jsonl": _read_json_lines,
-        ".ndjson": _read_json_lines,
+    text: dict[str, Callable[[Path], Reading]] = {
+        ".csv": lambda p: read_delimited(p, None, encoding),
+        ".tsv": lambda p: read_delimited(p, "\t", encoding),
+        **dict.fromkeys((".jsonl", ".ndjson"), lambda p: Reading(_read_json_lines(p))),
     }
-    binary: dict[str, Callable[[Path], pl.DataFrame]] = {
-        ".parquet": lambda p: pl.read_parquet(p, glob=False),
-        **dict.fromkeys((".feather", ".arrow", ".ipc"), _read_arrow),
+    binary: dict[str, Callable[[Path], Reading]] = {
+        ".parquet": lambda p: Reading(pl.read_parquet(p, glob=False)),
+        **dict.fromkeys(
+            (".feather", ".arrow", ".ipc"), lambda p: Reading(_read_arrow(p))
+        ),
     }
+    if encoding is not None and kind[0] not in (".csv", ".tsv"):
+        raise TableError(f"{path.name} is not a CSV or TSV file; leave out --encoding.")
+    if kind[0] in _SHEETS:
+        raise TableError(
+            f"{path.name} is a spreadsheet, which may hold several sheets. Save the "
+            "sheet you want as CSV, and pass that file."
+        )
+    if kind[0] in _ARCHIVES:
+        raise TableError(
+            f"{path.name} is an archive, which may hold several files. Unpack it, and "
+            "pass the table you want."
+        )
     readers = text if packed else text | binary
     if kind[0] not in readers:
         found = "".join(suffixes[-2:]) or "no extension"

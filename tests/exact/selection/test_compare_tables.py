@@ -190,8 +190,7 @@ def test_time_order_is_respected_and_measured():
     assert day[found.split.training].max() < day[found.split.sealed].min()
     for known, judged in found.split.folds:
         assert day[known].max() < day[judged].min()
-    (claim,) = found.risk
-    assert claim.strength is Strength.MEASURED
+    assert {claim.strength for claim in found.risk} == {Strength.MEASURED}
     assert found.union.strength is Strength.REFUSED
     dates = [f"2020-{1 + int(d) // 28:02d}-{1 + int(d) % 28:02d}" for d in day]
     as_dates = frame.with_columns(day=pl.Series(dates).str.to_date())

@@ -222,16 +222,17 @@ OTHER = {
         gzip.compress(b"a,b\n1,2\n"),
         r"compressed with gzip. Rename it to t.csv.gz",
     ),
-    "xlsx": (b"PK\x03\x04\x14\x00\x06\x00", "spreadsheet or archive.*Save it as CSV"),
-    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1", "spreadsheet.*Save it as CSV"),
+    "xlsx": (b"PK\x03\x04\x14\x00\x06\x00", "spreadsheet or archive.*sheet you want"),
+    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1", "spreadsheet.*sheet you want as CSV"),
     "parquet": (b"PAR1\x15\x04", "Parquet file. Rename it so that it ends in .parquet"),
-    "UTF-16": ("a,b\n1,é\n".encode("utf-16"), "UTF-16 text. Save it as UTF-8"),
     "UTF-16 bare": ("a,b\n1,2\n".encode("utf-16-le"), "null bytes"),
-    "UTF-32": ("a,b\n1,2\n".encode("utf-32"), "UTF-32 text. Save it as UTF-8"),
-    "latin-1": ("a,b\n1,é\n".encode("latin1"), r"not UTF-8 text \(line 2\).*iconv"),
+    "Greek": ("a,b\n1,λόγος\n".encode("iso8859-7"), "not UTF-8 text.*--encoding"),
     "noise": (bytes([7, 200, 13, 27] * 99), "binary data"),
     "null cell": (b"a,b\n" + b"1,2\n" * 40_000 + b"\0\0,3\n", "null bytes"),
-    "late latin-1": (b"a,b\n" + b"1,2\n" * 40_000 + b"\xe9,3\n", "not UTF-8.*iconv"),
+    "late Greek": (
+        b"a,b\n" + b"1,2\n" * 40_000 + "λόγος,3\n".encode("iso8859-7"),
+        "not UTF-8.*--encoding",
+    ),
 }
 
 

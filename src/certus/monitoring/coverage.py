@@ -1,0 +1,167 @@
+"""Whether intervals or sets still hold their share of rows, once the truth is known.
+
+With the order of the rows, two statements that hold at every moment: a band around the
+share of rows covered so far, whatever happens to them; and a bet against "these rows
+are like those of the calibration", whose capital reaches 20 with probability at most
+5 % as long as they are. Without the order, Clopper–Pearson for the rows as one sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from certus.bounds import (
+    clopper_pearson,
+    conformal_p_values,
+    miss_martingale,
+    running_mean,
+)
+from certus.conformal import label_scores, predictions
+from certus.results import Result
+from certus.typing import Array
+
+__all__ = ["CoverageWatch", "watch_coverage"]
+
+
+@dataclass(frozen=True)
+class CoverageWatch(Result):
+    """Coverage on rows whose truth is known.
+
+    Attributes
+    ----------
+    promised : float
+        Share of new rows that intervals or sets were to hold.
+    rows, covered : int
+        Rows with a known truth, and those of them that were held.
+    low, high : float
+        Interval of the coverage; at every moment if ``ordered``.
+    ordered : bool
+        Whether rows came in a known order.
+    alarm : int or None
+        Row, counted from 1, at which it was established that the rows are no longer
+        like those of the calibration; None if it was not.
+    odds : float or None
+        Largest capital of the bet; 1/δ establishes it. None without an order, or
+        without the calibration scores.
+    delta : float
+        Failure probability of each of the two statements.
+    band : tuple of ndarray
+        The coverage so far after each row, and the ends of its band.
+    """
+
+    promised: float
+    rows: int
+    covered: int
+    low: float
+    high: float
+    ordered: bool
+    alarm: int | None
+    odds: float | None
+    delta: float
+    band: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def share(self) -> float:
+        """Share of the rows that was held."""
+        return self.covered / self.rows
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is established that less than the promised share is held."""
+        return self.alarm is not None or self.high < self.promised
+
+    @property
+    def headline(self) -> str:
+        """The verdict without its numbers."""
+        return self.verdict.partition(":")[0]
+
+    @property
+    def verdict(self) -> str:
+        """The coverage in a sentence."""
+        share = f"{100 * self.share:.1f} % of {self.rows:,} rows"
+        ends = f"{100 * self.low:.1f} to {100 * self.high:.1f} %"
+        promised = f"{100 * self.promised:g} %"
+        if self.alarm is not None:
+            return (
+                f"coverage is lost: from row {self.alarm:,} on it is established that "
+                f"the rows are not like those of the calibration; {share} were held, "
+                f"where {promised} were promised"
+            )
+        if self.high < self.promised:
+            return f"coverage is below {promised}: {share} were held ({ends})"
+        if self.low >= self.promised:
+            return f"coverage holds: {share} were held ({ends}), at least {promised}"
+        return (
+            f"no loss of coverage is established: {share} were held ({ends}; promised: "
+            f"{promised})"
+        )
+
+
+def watch_coverage(
+    model: Any, X: Any, y: Any, coverage: float, ordered: bool, delta: float
+) -> CoverageWatch:
+    """Judge the intervals or sets of a calibrated model on rows with their truth."""
+    held = _held(model, X, y, coverage)
+    n, covered = len(held), int(held.sum())
+    if not ordered:
+        found = clopper_pearson(covered, n, delta)
+        ends = float(found.low), float(found.high)
+        return CoverageWatch(coverage, n, covered, *ends, False, None, None, delta)
+    low, high = running_mean(held.astype(float), delta)
+    so_far = np.cumsum(held) / np.arange(1, n + 1)
+    alarm = odds = None
+    scores = _scores(model, X, y)
+    if scores is not None:
+        p = conformal_p_values(*scores)
+        capital = miss_martingale(p, 1 - coverage)
+        reached = np.flatnonzero(capital >= np.log(1 / delta))
+        alarm = int(reached[0]) + 1 if len(reached) else None
+        odds = float(np.exp(min(float(capital.max()), 700.0)))
+    ends = float(low[-1]), float(high[-1])
+    return CoverageWatch(
+        *(coverage, n, covered, *ends, True, alarm, odds, delta),
+        band=(so_far, low, high),
+    )
+
+
+def _held(model: Any, X: Any, y: Any, coverage: float) -> Array:
+    """Whether each interval or set holds the truth."""
+    if hasattr(model, "classes_"):
+        inside = np.asarray(model.predict_set(X, coverage))
+        own = _codes(model, y)
+        return np.array([at >= 0 and row[at] for row, at in zip(inside, own)])
+    ends = np.asarray(model.predict_interval(X, coverage))
+    truth = np.asarray(y, dtype=np.float64)
+    return np.asarray((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
+
+
+def _scores(model: Any, X: Any, y: Any) -> tuple[Array, Array] | None:
+    """Scores of the calibration rows and of these; None where there are none.
+
+    After a refit, those of the model before: no row was left to calibrate another on.
+    """
+    model = getattr(model, "before_", model)
+    stated = getattr(model, "calibration_certificate_", None)
+    witness = getattr(getattr(stated, "evidence", None), "witness", None)
+    calibration = getattr(witness, "scores", None)
+    if calibration is None:
+        return None
+    inner, Z, _ = model._predictor(X)
+    if not hasattr(model, "classes_"):
+        z, _ = predictions(inner, Z)
+        return calibration, np.abs(np.asarray(y, dtype=np.float64) - z)
+    kind = "probability" if hasattr(inner, "predict_proba") else "margin"
+    kind = kind if hasattr(inner, "decision_function") or kind[0] == "p" else "label"
+    S, _ = label_scores(inner, Z, kind)
+    own = _codes(model, y)
+    # A label never seen fits worse than any other.
+    return calibration, np.where(own < 0, np.inf, S[np.arange(len(own)), own])
+
+
+def _codes(model: Any, y: Any) -> Array:
+    """The place of each label among those of the model; −1 for a new label."""
+    place = {str(label): at for at, label in enumerate(model.classes_)}
+    return np.array([place.get(str(label), -1) for label in np.asarray(y).tolist()])

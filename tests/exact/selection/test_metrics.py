@@ -1,0 +1,247 @@
+"""Metrics against scikit-learn's, and how they decide what a comparison chooses."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn import metrics as theirs
+from sklearn.datasets import load_iris
+
+import certus
+from certus.calibration import PlattClassifier, ThresholdClassifier
+from certus.certificate import Strength
+from certus.linear_model import LogisticRegression, Ridge
+from certus.neighbors import KNeighborsClassifier
+from certus.persist import read_manifest, save
+from certus.selection import METRICS, recheck
+from certus.selection.metrics import Predicted, default_metric, find_metric
+from certus.svm import LinearSVC
+from certus.verify.panel import CLIP, Said, panel_intervals
+
+RNG = np.random.default_rng(0)
+
+
+def two_labels(n=400, ties=False):
+    """Labels, and probabilities that say something about them."""
+    rng = np.random.default_rng(1)
+    p = rng.beta(0.7, 2.0, n)
+    p = np.round(p, 1) if ties else p
+    truth = np.where(rng.random(n) < p, "ill", "well")
+    shares = np.column_stack([p, 1 - p])
+    guess = np.where(p >= 0.5, "ill", "well")
+    return truth, Predicted(guess, shares, np.array(["ill", "well"]), "ill")
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_metrics_of_two_labels_are_those_of_scikit_learn(ties):
+    truth, said = two_labels(ties=ties)
+    hit, p = truth == "ill", said.shares[:, 0]
+    told = said.guess == "ill"
+    clipped = np.maximum(said.of_truth(truth), CLIP)
+    expected = {
+        "error": 1 - theirs.accuracy_score(truth, said.guess),
+        "balanced_error": 1 - theirs.balanced_accuracy_score(truth, said.guess),
+        "log_loss": -np.log(clipped).mean(),
+        "brier": theirs.brier_score_loss(hit, p),
+        "auc": theirs.roc_auc_score(hit, p),
+        "average_precision": theirs.average_precision_score(hit, p),
+        "f_beta": theirs.f1_score(hit, told),
+    }
+    for name, value in expected.items():
+        assert METRICS[name](truth, said) == pytest.approx(value, rel=1e-12), name
+    beta = find_metric("f_beta@2", "binary")
+    assert beta(truth, said) == pytest.approx(theirs.fbeta_score(hit, told, beta=2))
+    precision, recall, _ = theirs.precision_recall_curve(hit, p)
+    least = find_metric("recall@0.6", "binary")
+    assert least(truth, said) == pytest.approx(recall[precision >= 0.6].max())
+
+
+def test_the_verifier_computes_the_same_numbers_by_its_own_formulas():
+    truth, said = two_labels(ties=True)
+    given = Said(truth, said.guess, said.shares, said.classes, "ill")
+    found = panel_intervals(given, "log_loss")
+    for name in found.keys() - {"recall", "precision", "calibration"}:
+        assert found[name].value == pytest.approx(METRICS[name](truth, said)), name
+    assert found["recall"].value == pytest.approx(
+        theirs.recall_score(truth, said.guess, pos_label="ill")
+    )
+    for ends in found.values():
+        assert ends.low <= ends.value <= ends.high
+
+
+def test_metrics_of_amounts_are_those_of_scikit_learn():
+    rng = np.random.default_rng(2)
+    truth = rng.gamma(2.0, 3.0, 300)
+    said = Predicted(truth * rng.uniform(0.5, 1.5, 300))
+    expected = {
+        "rmse": theirs.root_mean_squared_error(truth, said.guess),
+        "mae": theirs.mean_absolute_error(truth, said.guess),
+        "r2": theirs.r2_score(truth, said.guess),
+        "poisson": theirs.mean_poisson_deviance(truth, said.guess),
+        "gamma": theirs.mean_gamma_deviance(truth, said.guess),
+    }
+    for name, value in expected.items():
+        assert METRICS[name](truth, said) == pytest.approx(value, rel=1e-10), name
+    pinball = find_metric("pinball@0.9", "regression")
+    wanted = theirs.mean_pinball_loss(truth, said.guess, alpha=0.9)
+    assert pinball(truth, said) == pytest.approx(wanted)
+
+
+def test_names_that_do_not_fit_are_refused_with_those_that_do():
+    with pytest.raises(ValueError, match="metric for two labels, but the target holds"):
+        find_metric("auc", "multiclass")
+    with pytest.raises(ValueError, match="Did you mean log_loss"):
+        find_metric("log_los", "binary")
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        find_metric("pinball@1.5", "regression")
+    with pytest.raises(ValueError, match="has no parameter"):
+        find_metric("rmse@2", "regression")
+    with pytest.raises(ValueError, match="targets that are positive, got"):
+        certus.compare(
+            np.eye(30), np.arange(30.0) - 3, metric="gamma", models=[Ridge()]
+        )
+
+
+def test_heavy_tails_ask_for_absolute_errors():
+    rng = np.random.default_rng(0)
+    plain = rng.normal(size=500)
+    assert default_metric("regression", plain)[0].name == "rmse"
+    heavy = plain.copy()
+    heavy[3] = 1e4
+    found, remark = default_metric("regression", heavy)
+    assert found.name == "mae" and "5 rows hold more than half" in remark
+    assert default_metric("regression", np.zeros(50))[0].name == "rmse"
+
+
+# ---- comparisons -------------------------------------------------------------------
+
+
+def rare(n=1500, seed=0):
+    """About 3 % positive rows, told by the first column."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    p = 1 / (1 + np.exp(-(2.5 * X[:, 0] - 5.5)))
+    return X, np.where(rng.random(n) < p, "bad", "good")
+
+
+@pytest.fixture(scope="module")
+def decided():
+    """A comparison whose threshold was chosen for costs."""
+    X, y = rare()
+    models = {"svm": LinearSVC(), "neighbours": KNeighborsClassifier(30)}
+    found = certus.compare(X, y, models=models, cost={"fp": 1, "fn": 20})
+    return X, y, found
+
+
+def test_a_rare_label_is_told_from_the_constant():
+    """By the share of wrong labels nothing beats the constant; by log loss it does."""
+    X, y = rare()
+    model = [LogisticRegression()]
+    by_error = certus.compare(X, y, models=model, metric="error")
+    assert by_error["LogisticRegression"].mean >= 0.9 * by_error.rows[0].mean
+    found = certus.compare(X, y, models=model)
+    assert found.metric.name == "log_loss" and found.verdict == ""
+    assert found.best.mean < 0.8 * found.rows[0].mean
+    assert found.positive == "bad"
+
+
+def test_models_without_probabilities_get_them_inside_the_folds(decided):
+    _, _, found = decided
+    row = found["svm"]
+    assert isinstance(row.model, PlattClassifier)
+    held = np.isfinite(row.shares).all(axis=1)
+    np.testing.assert_array_equal(np.flatnonzero(held), found.split.training)
+    np.testing.assert_allclose(row.shares[held].sum(axis=1), 1.0)
+
+
+def test_the_threshold_is_the_cheapest_of_the_rows_held_out(decided):
+    X, y, found = decided
+    row = found.best
+    held = found.split.training
+    chance, hit = row.shares[held, 0], y[held] == "bad"
+
+    def cost(cut):
+        told = chance >= cut
+        return (told & ~hit).sum() + 20 * (~told & hit).sum()
+
+    assert cost(found.asked.threshold) == min(map(cost, [*chance, 0.0, 1.1]))
+    model = found.model.estimator_
+    assert isinstance(model, ThresholdClassifier)
+    told = found.model.predict(X) == "bad"
+    given = found.model.predict_proba(X)[:, 0]
+    np.testing.assert_array_equal(told, given >= found.asked.threshold)
+
+
+def test_the_cost_on_new_rows_is_joint_clopper_pearson(decided):
+    X, y, found = decided
+    sealed = found.split.sealed
+    told, hit = found.model.predict(X[sealed]) == "bad", y[sealed] == "bad"
+    n, tail = len(sealed), 0.05 / 3 / 2 / 2
+    claim = next(c for c in found.risk if c.name == "decision_cost")
+    assert claim.strength is Strength.STATISTICAL and "at 0.5" in claim.detail
+    high = 0.0
+    for count, price in ((int((told & ~hit).sum()), 1), (int((~told & hit).sum()), 20)):
+        # At the upper end, so few would be seen with the probability of a tail.
+        grid = np.linspace(0, 1, 200_001)
+        high += price * grid[np.argmax(binom.cdf(count, n, grid) < tail)]
+    assert claim.value == pytest.approx(high, abs=2e-3)
+
+
+def test_a_decision_is_found_again_in_the_file(decided, tmp_path):
+    X, y, found = decided
+    save(found.model, tmp_path / "m.certus", split=found.record())
+    model = certus.load(tmp_path / "m.certus")
+    np.testing.assert_array_equal(model.predict(X), found.model.predict(X))
+    split = read_manifest(tmp_path / "m.certus")["split"]
+    again = recheck(model, split, X, y)
+    assert again.same and again.risk == found.risk[: len(again.risk)]
+
+
+def test_a_recall_is_kept_or_refused():
+    X, y = rare(4000)
+    found = certus.compare(X, y, models=[LogisticRegression()], recall=0.8)
+    claims = {claim.name: claim for claim in found.risk}
+    assert claims["kept_recall"].met and claims["false_alarms"].met
+    fresh, truth = rare(20_000, seed=9)
+    kept = np.mean(found.model.predict(fresh)[truth == "bad"] == "bad")
+    assert kept >= 0.8
+    few = certus.compare(X[:600], y[:600], models=[LogisticRegression()], recall=0.9)
+    refusal = next(c for c in few.risk if c.name == "kept_recall")
+    assert refusal.strength is Strength.REFUSED and "are needed" in refusal.detail
+    assert not isinstance(few.model.estimator_, ThresholdClassifier)
+
+
+def test_decisions_need_two_labels_and_one_wish():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="two labels"):
+        certus.compare(X, y, recall=0.9)
+    X, y = rare(100)
+    with pytest.raises(ValueError, match="cannot be used together"):
+        certus.compare(X, y, recall=0.9, cost={"fp": 1, "fn": 2})
+    with pytest.raises(ValueError, match="keys fp and fn"):
+        certus.compare(X, y, cost={"fp": 1})
+
+
+def test_bounds_of_the_target_give_a_promise():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = np.clip(X[:, 0] + 0.3 * rng.normal(size=600), -3, 3)
+    found = certus.compare(X, y, models=[Ridge()], bounds=(-3, 3))
+    rmse, mae, r2 = found.risk[:3]
+    assert {claim.strength for claim in (rmse, mae, r2)} == {Strength.STATISTICAL}
+    sealed = found.split.sealed
+    errors = np.abs(found.model.predict(X[sealed]) - y[sealed])
+    assert np.sqrt(np.mean(errors**2)) < rmse.value < 3
+    assert errors.mean() < mae.value < 2
+    with pytest.raises(ValueError, match="bounds must hold every target"):
+        certus.compare(X, y, models=[Ridge()], bounds=(-0.1, 0.1))
+
+
+@pytest.mark.parametrize("metric", ["auc", "brier", "balanced_error", "f2"])
+def test_the_choice_follows_the_metric(metric):
+    X, y = rare(600)
+    models = {"k = 1": KNeighborsClassifier(1), "logistic": LogisticRegression()}
+    found = certus.compare(X, y, models=models, metric=metric)
+    ours = [row for row in found.rows if row.kind == "certus"]
+    best = max if found.metric.more else min
+    assert found.chosen == best(ours, key=lambda row: row.mean).name
+    assert found.risk[0].name == found.metric.name
