@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs \
+.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs bench-representations \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -91,9 +91,15 @@ bench-language: $(BENCH)  ## training and generation beside torch and Hugging Fa
 	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.decoding
 	.venv-bench/bin/python -m benchmarks.training
 
-bench-graphs: $(BENCH)  ## graphs beside scikit-learn, torch.sparse and PyG
+bench-graphs: $(BENCH)  ## graphs beside scikit-learn, torch.sparse and PyG; memories
 	.venv-bench/bin/python $(PIP_INSTALL) "torch_geometric>=2.6" "networkx>=3.4"
 	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.graphs
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.memories
+
+bench-representations: $(BENCH)  ## vectors without labels: probes, CLIP, an epoch beside lightly
+	.venv-bench/bin/python $(PIP_INSTALL) "mlxtend>=0.23"
+	.venv-bench/bin/python $(PIP_INSTALL) --no-deps "lightly>=1.5" lightly_utils
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.representations
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
 	.venv-automl/bin/python -m benchmarks.automl

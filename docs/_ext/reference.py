@@ -37,8 +37,13 @@ def page(name: str) -> str:
     rows = [row.name for row in ESTIMATORS.values() if row.home == name]
     if rows:
         parts += _table("Estimators", rows)
+    homes = {n: ESTIMATORS[n].home for n in package.__all__ if n in ESTIMATORS}
+    elsewhere = {n: home for n, home in homes.items() if home != name}
+    if elsewhere:  # described once, on the page of their own package
+        links = (f":class:`certus.{home}.{n}`" for n, home in elsewhere.items())
+        parts += [f"Also here: {', '.join(links)}.", ""]
     groups: dict[str, list[str]] = {}
-    for other in sorted(set(package.__all__) - set(rows)):
+    for other in sorted({*package.__all__} - {*rows, *elsewhere}):
         value = getattr(package, other)
         home = getattr(value, "__module__", title)
         if inspect.ismodule(value):

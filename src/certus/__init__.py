@@ -29,6 +29,7 @@ _WHERE = {
 }
 _PACKAGES = (
     "bounds",
+    "calibration",
     "cluster",
     "decomposition",
     "diagnostics",
@@ -41,12 +42,14 @@ _PACKAGES = (
     "linear_model",
     "memory",
     "mixture",
+    "monitoring",
     "neighbors",
     "neural_network",
     "objectives",
     "optimize",
     "recommend",
     "report",
+    "representation",
     "robustness",
     "selection",
     "semi_supervised",

@@ -5,6 +5,7 @@ from certus.certificate import Status as Status
 from certus.certificate import Strength as Strength
 from certus.report import audit as audit
 from certus import bounds as bounds
+from certus import calibration as calibration
 from certus.certifying import certify as certify
 from certus.verify import check as check
 from certus import cluster as cluster
@@ -23,12 +24,14 @@ from certus import linear_model as linear_model
 from certus.persist import load as load
 from certus import memory as memory
 from certus import mixture as mixture
+from certus import monitoring as monitoring
 from certus import neighbors as neighbors
 from certus import neural_network as neural_network
 from certus import objectives as objectives
 from certus import optimize as optimize
 from certus import recommend as recommend
 from certus import report as report
+from certus import representation as representation
 from certus import robustness as robustness
 from certus.persist import save as save
 from certus import selection as selection

@@ -24,7 +24,7 @@ from certus.diagnostics import nonnegative, perceptron
 from certus.diagnostics.neighbors import left_out
 from certus.fingerprints import in_each_way, same_data
 from certus.typing import ArrayLike, MatrixLike
-from certus.unwrapping import unwrap
+from certus.unwrapping import innermost, unwrap
 from certus.verify import judge
 
 _PASSED = "for the data and weights you passed"
@@ -78,6 +78,7 @@ def certify(
     model, X = unwrap(model, X)
     if calibration is not None and _calibrated_on(calibration, X, y):
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
+    model = innermost(model)
     plain = derived.plain_model(model, X)
     if plain is not None:
         found = certify(plain, X, y, sample_weight, level=level)
@@ -101,7 +102,9 @@ def certify(
 
 def _calibrated_on(stated: Certificate, X: MatrixLike, y: ArrayLike) -> bool:
     """Whether the calibration used these rows."""
-    return y is not None and same_data(stated.fingerprint, next(in_each_way(X, y)))
+    if y is None or "x" not in stated.fingerprint:  # CV+ is about the rows of the fit
+        return False
+    return same_data(stated.fingerprint, next(in_each_way(X, y)))
 
 
 def _is_ours(model: Any) -> bool:

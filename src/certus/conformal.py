@@ -65,7 +65,7 @@ class Conformal:
         if y_cal is None:
             raise ValueError("y_cal is missing: pass the targets of the rows in X_cal.")
         model, X, y = self._predictor(X_cal, y_cal)
-        scores = calibration_scores(model, X, y, _score_kind(model))
+        scores = calibration_scores(model, X, y, score_kind(model))
         if seen_in_fit(model, X, y):
             raise ValueError(
                 "X_cal holds the rows of the fit. The model fits them better than it "
@@ -108,8 +108,11 @@ class Conformal:
         array([[ 14., 166.],
                [ 20., 172.]])
         """
+        return self._intervals(X, coverage, delta)
+
+    def _intervals(self, X: MatrixLike, coverage: float, delta: float | None) -> Array:
         scores = self._calibration()
-        if _score_kind(self) != "residual":
+        if score_kind(self) != "residual":
             raise TypeError(f"{type(self).__name__} is a classifier: use predict_set.")
         q = conformal_quantile(scores, coverage, delta)
         model, X, _ = self._predictor(X)
@@ -152,14 +155,17 @@ class Conformal:
         array([[False,  True,  True],
                [False,  True, False]])
         """
+        return self._sets(X, coverage, delta)
+
+    def _sets(self, X: MatrixLike, coverage: float, delta: float | None) -> Array:
         scores = self._calibration()
-        if _score_kind(self) == "residual":
+        if score_kind(self) == "residual":
             raise TypeError(
                 f"{type(self).__name__} is a regressor: use predict_interval."
             )
         q = conformal_quantile(scores, coverage, delta)
         model, X, _ = self._predictor(X)
-        S, rounding = label_scores(model, X, _score_kind(model))
+        S, rounding = label_scores(model, X, score_kind(model))
         size = np.abs(np.where(np.isinf(S), 0.0, S)).max(axis=1, keepdims=True)
         return np.asarray(q + rounding * size >= S)
 
@@ -168,7 +174,7 @@ class Conformal:
         check_is_fitted(self)
         stated = getattr(self, "calibration_certificate_", None)
         if stated is None or stated.evidence is None:
-            _score_kind(self)
+            score_kind(self)
             raise NotFittedError(
                 f"This {type(self).__name__} is not calibrated. Call calibrate(X_cal, "
                 "y_cal) with rows that were not used in fit."
@@ -198,7 +204,8 @@ def forget_calibration(model: Any) -> None:
     vars(model).pop("calibration_certificate_", None)
 
 
-def _score_kind(model: Any) -> str:
+def score_kind(model: Any) -> str:
+    """Which score a model has, by what it predicts."""
     if is_regressor(model):
         return "residual"
     if not is_classifier(model):
@@ -261,7 +268,12 @@ def _behind(z: Array) -> Array:
 
 
 def calibration_scores(model: Any, X: MatrixLike, y: ArrayLike, kind: str) -> Array:
-    """The score of each calibration row, in ascending order."""
+    """The scores of calibration rows, in ascending order."""
+    return np.sort(row_scores(model, X, y, kind))
+
+
+def row_scores(model: Any, X: MatrixLike, y: ArrayLike, kind: str) -> Array:
+    """The score of each row with its own target, in order; inf where it is NaN."""
     if np.ndim(y) > 1 and np.shape(y)[1] > 1:
         raise ValueError(
             f"y_cal has shape {np.shape(y)}, but conformal prediction needs a single "
@@ -271,7 +283,7 @@ def calibration_scores(model: Any, X: MatrixLike, y: ArrayLike, kind: str) -> Ar
         z, _ = predictions(model, X)
         with np.errstate(invalid="ignore"):
             scores = np.abs(numeric_targets(y, len(z)).ravel() - z)
-        return np.sort(np.where(np.isnan(scores), np.inf, scores))
+        return np.where(np.isnan(scores), np.inf, scores)
     try:
         own = known_codes(y, np.asarray(model.classes_))
     except ValueError as error:
@@ -281,4 +293,4 @@ def calibration_scores(model: Any, X: MatrixLike, y: ArrayLike, kind: str) -> Ar
     S, _ = label_scores(model, X, kind)
     if len(S) != len(own):
         raise ValueError(f"y has {len(own)} rows and X has {len(S)}.")
-    return np.sort(S[np.arange(len(own)), own])
+    return np.asarray(S[np.arange(len(own)), own])

@@ -103,6 +103,18 @@ class ConformalWitness(NamedTuple):
     scores: Array
 
 
+class CrossWitness(NamedTuple):
+    """For CV+: the score of each row by the model without its fold, and its fold.
+
+    A fold of −1 means that the row was in every fit and has no score. ``repeated`` says
+    that each fold's model was chosen without the rows of its fold.
+    """
+
+    scores: Array
+    folds: Array
+    repeated: bool = False
+
+
 class RatingsWitness(NamedTuple):
     """For a factorisation of ratings: where its run started, and how it went.
 
@@ -206,11 +218,14 @@ WITNESSES: dict[str, type[Any]] = {
     "pac_bayes": PriorWitness,
     "perceptron": MistakesWitness,
     "conformal": ConformalWitness,
+    "cross": CrossWitness,
     "glove": GloVeWitness,
     "ratings": RatingsWitness,
     "network": NetworkWitness,
     "penalised_network": NetworkWitness,
     "adversarial": NetworkWitness,
+    "coder": NetworkWitness,
+    "cells": NetworkWitness,
     "denoiser": NetworkWitness,
     "elbo": NetworkWitness,
     "flow": NetworkWitness,

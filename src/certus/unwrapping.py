@@ -49,6 +49,46 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
     return model, X
 
 
+def innermost(model: Any) -> Any:
+    """The estimator inside wrappers that only change its answers, not its columns.
+
+    Examples
+    --------
+    >>> from certus.calibration import ThresholdClassifier
+    >>> from certus.linear_model import LogisticRegression
+    >>> from certus.unwrapping import innermost
+    >>> model = ThresholdClassifier(LogisticRegression()).fit([[0.0], [1.0]], [0, 1])
+    >>> innermost(model)
+    LogisticRegression()
+    """
+    while _calibrates(model):
+        model = model.estimator_
+    return model
+
+
+def wrappers(model: Any) -> list[str]:
+    """Names of the classes around the :func:`innermost` estimator, outermost first.
+
+    Examples
+    --------
+    >>> from certus.calibration import ThresholdClassifier
+    >>> from certus.linear_model import LogisticRegression
+    >>> from certus.unwrapping import wrappers
+    >>> model = ThresholdClassifier(LogisticRegression()).fit([[0.0], [1.0]], [0, 1])
+    >>> wrappers(model)
+    ['ThresholdClassifier']
+    """
+    names = []
+    while _calibrates(model):
+        names.append(type(model).__name__)
+        model = model.estimator_
+    return names
+
+
+def _calibrates(model: Any) -> bool:
+    return type(model).__module__.startswith("certus.calibration.")
+
+
 def _best_of(search: Any, name: str) -> Any:
     if hasattr(search, "best_estimator_"):
         return search.best_estimator_

@@ -41,7 +41,7 @@ def test_every_source_counts() -> None:
     names = {f"{path.parent.name}/{path.name}" for path in SOURCES}
     assert {"objectives/terms.py", "_core/cache.py", "_solvers/kernels.py"} <= names
     # Other packages have kernels of their own; what these call is in _core, or listed.
-    assert {f"language/{n}_kernels.py" for n in ("exponential", "forward")} <= names
+    assert {f"decoding/{n}_kernels.py" for n in ("exponential", "forward")} <= names
     shared = {f"{m.__name__.replace('.', '/')}.py" for m in (cache, kernels, gram)}
     assert shared <= {f"certus/{name}" for name in names}
 

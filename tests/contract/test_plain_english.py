@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -74,11 +76,31 @@ BANNED = {
 }
 
 
-def literals(path: Path) -> Iterator[tuple[int, str]]:
-    """All strings of a module, docstrings included, with their lines."""
+class Found(NamedTuple):
+    """What the rules look at in one module."""
+
+    literals: list[tuple[int, str]]  #: all strings, docstrings included, with lines
+    doubled: list[str]  #: templates in which a sentence is followed by a full stop
+    claims: list[str]  #: names of claims, the first argument of what makes one
+
+
+@cache
+def found_in(path: Path) -> Found:
+    """Parse a module once, and forget its tree."""
+    found = Found([], [], [])
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.lineno, " ".join(node.value.split())
+            found.literals.append((node.lineno, " ".join(node.value.split())))
+        elif isinstance(node, ast.JoinedStr):
+            place = f"{path.relative_to(ROOT)}:{node.lineno}"
+            found.doubled.extend(f"{place}: {part}" for part in doubled(node))
+        elif isinstance(node, ast.Call) and node.args:
+            found.claims.extend(claim_names(node))
+    return found
+
+
+def literals(path: Path) -> list[tuple[int, str]]:
+    return found_in(path).literals
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -109,27 +131,28 @@ def test_no_text_has_a_banned_turn() -> None:
 SENTENCES = {"error", "exc", "reason", "message", "why", "problem"}
 
 
-def doubled(path: Path) -> Iterator[str]:
-    """Templates in which a sentence is followed by a full stop."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.JoinedStr):
+def doubled(node: ast.JoinedStr) -> Iterator[str]:
+    """Parts of a template in which a sentence is followed by a full stop."""
+    for part, after in zip(node.values, node.values[1:]):
+        if not isinstance(part, ast.FormattedValue):
             continue
-        for part, after in zip(node.values, node.values[1:]):
-            if not isinstance(part, ast.FormattedValue):
-                continue
-            text = after.value if isinstance(after, ast.Constant) else ""
-            if not re.match(r"\.(\s|$)", str(text)):
-                continue
-            inner = part.value
-            name = inner.attr if isinstance(inner, ast.Attribute) else inner
-            name = name.id if isinstance(name, ast.Name) else name
-            if name in SENTENCES:
-                place = f"{path.relative_to(ROOT)}:{node.lineno}"
-                yield f"{place}: {{{ast.unparse(inner)}}}."
+        text = after.value if isinstance(after, ast.Constant) else ""
+        if not re.match(r"\.(\s|$)", str(text)):
+            continue
+        inner = part.value
+        name = inner.attr if isinstance(inner, ast.Attribute) else inner
+        name = name.id if isinstance(name, ast.Name) else name
+        if name in SENTENCES:
+            yield f"{{{ast.unparse(inner)}}}."
+
+
+def test_a_doubled_full_stop_is_found() -> None:
+    template = ast.parse('f"It failed: {self.reason}. Do {what}."', mode="eval").body
+    assert list(doubled(template)) == ["{self.reason}."]
 
 
 def test_no_message_ends_in_two_full_stops() -> None:
-    found = [line for path in SOURCES for line in doubled(path)]
+    found = [line for path in SOURCES for line in found_in(path).doubled]
     assert not found, "use certus.wording.unstopped:\n" + "\n".join(found)
     twice = re.compile(r"(?<!\.)\.\.(?!\.)(?=\s|$)")
     strings = [
@@ -150,26 +173,25 @@ def test_a_failed_candidate_ends_in_one_full_stop() -> None:
 # -- every word of a certificate is explained -------------------------------------
 
 
-def claim_names() -> set[str]:
-    """Names of claims: the first argument of the function that makes one."""
-    makers = {"Claim", "proved", "refused", "measured", "_measured"}
-    names = set()
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not (isinstance(node, ast.Call) and node.args):
-                continue
-            if ast.unparse(node.func).rpartition(".")[2] not in makers:
-                continue
-            first = node.args[0]
-            if isinstance(first, ast.Starred) and isinstance(first.value, ast.Tuple):
-                first = first.value.elts[0]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                names.add(first.value)
-    return {name for name in names if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)}
+MAKERS = {"Claim", "proved", "refused", "measured", "_measured"}
+
+
+def claim_names(node: ast.Call) -> Iterator[str]:
+    """The name of the claim: the first argument of the function that makes one."""
+    maker = node.func
+    name = getattr(maker, "attr", getattr(maker, "id", ""))
+    if name not in MAKERS:
+        return
+    first = node.args[0]
+    if isinstance(first, ast.Starred) and isinstance(first.value, ast.Tuple):
+        first = first.value.elts[0]
+    text = first.value if isinstance(first, ast.Constant) else None
+    if isinstance(text, str) and re.fullmatch(r"[a-z]+(_[a-z]+)*", text):
+        yield text
 
 
 def test_every_claim_has_a_meaning() -> None:
-    names = claim_names()
+    names = {name for path in SOURCES for name in found_in(path).claims}
     assert len(names) > 40, "the search finds the claims"
     assert not names - set(CLAIMS)
 

@@ -26,9 +26,11 @@ from certus import (
     kernels,
     language,
     memory,
+    monitoring,
     neighbors,
     optimize,
     recommend,
+    representation,
     robustness,
     selection,
 )
@@ -113,8 +115,20 @@ def traded() -> Any:
     return fairness.frontier(wrapped, X, y, GROUP, "alpha", values, **kept)
 
 
+@cache
+def watched() -> Any:
+    """A model in use; people in the new rows are older."""
+    table, target = load_example()
+    rows, truth = table.drop(target), table[target]
+    older = rows.with_columns(rows["age"] + 20)
+    return monitoring.watch(compared().model, older, truth)
+
+
 THREAT = robustness.ThreatModel("linf", 0.1)
 MADE: dict[str, Callable[[], Any]] = {
+    "ColumnMove": lambda: watched().columns[0],
+    "CoverageWatch": lambda: watched().coverage,
+    "Watch": watched,
     "AnswerComparison": lambda: language.AnswerComparison(
         ["a <b>"], ["b"], ["c"], [np.nan], [1.0], [0.3]
     ),
@@ -151,6 +165,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "OptimalPolicy": lambda: language.optimal_policy([0.5, 0.5], [1.0, 0.0], beta=1.0),
     "PolicyFrontier": lambda: language.PolicyFrontier(
         np.array([0.0, 2.0]), *np.array([[0.1, 0.5], [0.0, 0.4], [0.2, 0.6]]), 0.1
+    ),
+    "Probe": lambda: representation.probe(
+        lambda rows: rows, X[::2], y[::2], X[1::2], y[1::2]
     ),
     "Recheck": rechecked,
     "Record": minimised,

@@ -9,9 +9,11 @@ from typing import get_args, get_type_hints
 import pytest
 from sklearn.base import clone
 
-from certus import language, neural_network, text
-from certus.language import encoders, tuning_options
+from certus import language, neural_network, representation, text
+from certus.language.encoders import text_encoder
+from certus.language.tuning import tuning_options
 from certus.neural_network import parameters
+from certus.representation import options
 
 GROUPS = [
     parameters.TrainingOptions,
@@ -19,13 +21,14 @@ GROUPS = [
     parameters.RobustOptions,
     parameters.RecurrentOptions,
     parameters.PerceptronOptions,
-    encoders.EncoderOptions,
-    encoders.EncoderShape,
+    text_encoder.EncoderOptions,
+    text_encoder.EncoderShape,
     tuning_options.TuningOptions,
     tuning_options.RowOptions,
     tuning_options.StoppingOptions,
     tuning_options.PolicyOptions,
     tuning_options.RolloutOptions,
+    options.EncoderTraining,
 ]
 CLASSES = [
     neural_network.ConvNetClassifier,
@@ -48,6 +51,8 @@ CLASSES = [
     language.DPO,
     language.PPO,
     language.GRPO,
+    representation.ContrastiveEncoder,
+    representation.PairedEncoder,
 ]
 
 

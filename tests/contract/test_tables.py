@@ -196,7 +196,10 @@ def test_copies_behave_alike(towns):
 def test_what_is_shown(towns):
     X, _ = towns
     encoder = TableEncoder()
-    defaults = "TableEncoder(max_categories=30, scale=True, sparse_output='auto')"
+    defaults = (
+        "TableEncoder(max_categories=30, scale=True, sparse_output='auto', "
+        "text='ngrams')"
+    )
     assert repr(encoder) == str(encoder) == defaults
     with pytest.raises(NotFittedError):
         _ = encoder.columns_

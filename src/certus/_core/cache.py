@@ -26,7 +26,7 @@ def _sources() -> list[Path]:
     root = Path(__file__).resolve().parents[1]
     # Kernels of other packages call what stands here; those of language each other.
     named = ("bpe_pair", "bpe_table", "exponential", "forward", "decoding", "ngram")
-    called = [f"language/{name}_kernels.py" for name in named]
+    called = [f"language/**/{name}_kernels.py" for name in named]
     places = ("_core/*.py", "_solvers/*.py", *called)
     kernels = (path for place in places for path in root.glob(place))
     return [root / "objectives" / "terms.py", *sorted(kernels)]

@@ -334,13 +334,7 @@ def fit_logistic(
 
     scale = intercept_scale(model, C)
     rows = make_rows(with_constant(X, scale), codes, k, weight)
-    if rows.s[rows.s > 0].size == 0:
-        raise ValueError("class_weight leaves no row with a positive weight.")
-    if len(np.unique(codes[rows.s > 0])) < 2:
-        raise ValueError(
-            "Only one class has a positive weight; classification needs at least 2 "
-            "classes."
-        )
+    check_classes(rows, codes)
     limits = limits_of(model, on_step)
     penalty = penalty_of(C, l1_ratio, rows.total)
     free = bool(model.fit_intercept) and not scale
@@ -351,12 +345,16 @@ def fit_logistic(
     model.solver_, model.history_ = name, monitor.history
     model.solver_reason_ = REASONS[name]
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
+    return Fitted(evidence_of(solution), X, y, s, solution.status)
+
+
+def evidence_of(solution: Solution) -> Evidence:
+    """What the verifier needs of a solution: a direction if there is no minimiser."""
     witness = LinearWitness()
     if solution.status is Status.NO_MINIMISER:
         found = solution.direction
         witness = LinearWitness(direction=solution.primal if found is None else found)
-    evidence = Evidence("linear", witness=witness)
-    return Fitted(evidence, X, y, s, solution.status)
+    return Evidence("linear", witness=witness)
 
 
 def make_rows(X: Any, codes: Array, k: int, weight: Array | None) -> newton.NewtonRows:
@@ -364,6 +362,17 @@ def make_rows(X: Any, codes: Array, k: int, weight: Array | None) -> newton.Newt
     target = np.where(codes == 1, 1.0, -1.0) if k == 2 else codes
     s = np.ones(X.shape[0]) if weight is None else weight
     return newton.NewtonRows(X, target, s, float(s.sum()))
+
+
+def check_classes(rows: newton.NewtonRows, codes: Array) -> None:
+    """Raise an error unless rows of two classes have a positive weight."""
+    if rows.s[rows.s > 0].size == 0:
+        raise ValueError("class_weight leaves no row with a positive weight.")
+    if len(np.unique(codes[rows.s > 0])) < 2:
+        raise ValueError(
+            "Only one class has a positive weight; classification needs at least 2 "
+            "classes."
+        )
 
 
 def _attributes(W: Array, dtype: Any) -> dict[str, Array]:

@@ -11,6 +11,7 @@ Candidates are compared by differences of coordinates. Rows come in their order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def _pairs(
         return _joined(_in_order(X, Q, part, radius, metric) for part in _parts(X, Q))
     X, Q = (np.ascontiguousarray(M, dtype=np.float64) for M in (X, Q))
     if tree is not None:
-        return _joined(_ball(tree, X, Q, part, radius, metric) for part in _parts(X, Q))
+        return _joined(_balls(tree, X, Q, radius, metric))
     if metric.code == kernels.EUCLIDEAN and X.shape[1] > NARROW:
         mean = X.mean(axis=0)
         A, B = X - mean, Q - mean
@@ -151,6 +152,22 @@ def _product(
     slip = 4 * (X.shape[1] + 8) * 2.0**-53 * (own.max(initial=0.0) + other.max())
     near, rows = np.nonzero(radius * radius * (1 + CLOSE) + slip >= D)
     return _checked(X, Q, near + part.start, rows, radius, 2.0)
+
+
+def _balls(
+    tree: Any, X: Array, Q: Array, radius: float, metric: NeighborMetric
+) -> Iterator[Pairs]:
+    """Few queries at first, then as many as the number of rows near them allows.
+
+    Each block starts threads, and a ball may hold all rows or none.
+    """
+    begin, size = 0, max(1, BLOCK // X.shape[0])
+    while begin < Q.shape[0]:
+        part = slice(begin, min(begin + size, Q.shape[0]))
+        found = _ball(tree, X, Q, part, radius, metric)
+        yield found
+        each = 1 + len(found[0]) // (part.stop - part.start)
+        begin, size = part.stop, max(1, min(8 * size, BLOCK // each))
 
 
 def _ball(

@@ -14,7 +14,7 @@ from typing import Any
 from certus.registry import ESTIMATORS, Row, load_class
 
 #: Networks outside of certus.neural_network.
-NETWORKS = ("NodeClassifier",)
+NETWORKS = ("NodeClassifier", "ContrastiveEncoder", "PairedEncoder")
 
 
 class _Names(Mapping[str, Any]):
@@ -74,7 +74,7 @@ def _needs_torch(row: Row) -> bool:
 def supervised() -> list[Any]:
     """Those that predict a target and prove it best: no clusterings, no networks.
 
-    Nor interventions of ``certus.fairness``, which hold other estimators.
+    Nor those of ``certus.fairness`` and ``certus.calibration``, which hold others.
 
     Examples
     --------
@@ -88,6 +88,7 @@ def supervised() -> list[Any]:
         e
         for e in instances()
         if get_tags(e).target_tags.required
-        and ESTIMATORS[type(e).__name__].home not in ("neural_network", "fairness")
+        and ESTIMATORS[type(e).__name__].home
+        not in ("neural_network", "fairness", "calibration")
         and type(e).__name__ not in NETWORKS
     ]

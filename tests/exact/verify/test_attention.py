@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from certus.neural_network.modules import Transformer
-from certus.verify import attention
+from certus.verify.language import attention
 
 OPTIONS: list[dict[str, Any]] = [
     {},

@@ -16,9 +16,9 @@ from tests.helpers import precise_transformer as precise
 from tests.helpers.precise_transformer import LONG
 
 from certus.neural_network.modules import Transformer
-from certus.verify import attention, drift
-from certus.verify.attention import PlainNetwork
-from certus.verify.drift import Bounded, Extent
+from certus.verify.language import attention, drift
+from certus.verify.language.attention import PlainNetwork
+from certus.verify.language.drift import Bounded, Extent
 
 longer = pytest.mark.skipif(not precise.LONGER, reason="long double is a double here")
 
