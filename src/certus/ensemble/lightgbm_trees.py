@@ -1,0 +1,134 @@
+"""Trees of LightGBM, from the nested lists of ``dump_model``.
+
+A category column holds whole numbers; those of a set go left, all others and missing
+ones go right. Where a node has no direction for missing values, NaN counts as 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from certus.ensemble.joining import Tree, join, words_of
+from certus.trees import TreeEnsemble
+from certus.typing import Array
+
+CLASSES = {"lightgbm": ("LGBMClassifier", "LGBMRegressor", "Booster")}
+
+#: From the first word of the objective to the link.
+_LINKS = {
+    **dict.fromkeys(("binary", "cross_entropy"), "logistic"),
+    **dict.fromkeys(("poisson", "gamma", "tweedie"), "exp"),
+    **dict.fromkeys(
+        ("regression", "regression_l1", "huber", "fair", "quantile", "mape", "custom"),
+        "identity",
+    ),
+    "multiclass": "softmax",
+}
+
+
+def read(model: Any) -> TreeEnsemble:
+    """The nodes of all trees up to the best iteration."""
+    told = _booster(model).dump_model()
+    words = str(told.get("objective", "custom")).split()
+    link = _LINKS.get(words[0])
+    plain = {"sigmoid:1", f"num_class:{told['num_class']}"}
+    extra = [w for w in words[1:] if ":" in w and w.startswith("sigmoid:")]
+    if link is None or not plain.issuperset(extra) or "sqrt" in words:
+        raise ValueError(
+            f"The trees of a LightGBM model with the objective {' '.join(words)!r} "
+            "cannot be read, because its link is not known here."
+        )
+    k, parts = int(told["num_tree_per_iteration"]), told["tree_info"]
+    return join(
+        [_tree(each) for each in parts],
+        output=np.arange(len(parts)) % k,
+        baseline=np.zeros(k),
+        n_features=int(told["max_feature_idx"]) + 1,
+        link=link,
+        divisor=len(parts) / k if told.get("average_output") else 1.0,
+        per_stage=k,
+    )
+
+
+def rows(model: Any, X: Any) -> Array:
+    """X as numbers; columns of categories of a data frame as codes."""
+    return frame_numbers(X, getattr(_booster(model), "pandas_categorical", None))
+
+
+def frame_numbers(X: Any, lists: Any = None) -> Array:
+    """A frame or an array as float64; categories by their place in the given lists."""
+    if not hasattr(X, "columns"):
+        X = X.toarray() if hasattr(X, "toarray") else X
+        return np.asarray(X, dtype=np.float64)
+    found, left = [], list(lists or [])
+    for name in X.columns:
+        column = X[name]
+        if str(column.dtype) == "category":
+            if left:
+                column = column.cat.set_categories(left.pop(0))
+            codes = np.asarray(column.cat.codes, dtype=np.float64)
+            found.append(np.where(codes < 0, np.nan, codes))
+        else:
+            found.append(np.asarray(column, dtype=np.float64))
+    return np.stack(found, axis=1)
+
+
+def _booster(model: Any) -> Any:
+    return getattr(model, "booster_", model)
+
+
+def _tree(told: dict[str, Any]) -> Tree:
+    """One tree; a node comes before its children."""
+    feature, threshold, left, right, value, missing = [], [], [], [], [], []
+    sets: dict[int, tuple[Array, bool]] = {}
+    todo = [(told["tree_structure"], -1, False)]
+    while todo:
+        node, parent, is_left = todo.pop()
+        here = len(feature)
+        if parent >= 0:
+            (left if is_left else right)[parent] = here
+        inner = "split_feature" in node
+        if "leaf_const" in node or "leaf_coeff" in node:
+            raise ValueError(
+                "The trees of a LightGBM model with linear_tree=True cannot be read, "
+                "because its leaves are linear functions."
+            )
+        feature.append(node["split_feature"] if inner else -1)
+        left.append(-1)
+        right.append(-1)
+        value.append(0.0 if inner else node["leaf_value"])
+        asks_set = inner and node["decision_type"] == "=="
+        threshold.append(np.nan if not inner else 0.0 if asks_set else _cut(node))
+        missing.append(inner and not asks_set and _missing_left(node))
+        if asks_set:
+            codes = [int(code) for code in str(node["threshold"]).split("||")]
+            sets[here] = (words_of(codes), False)
+        if inner:
+            todo.append((node["right_child"], here, False))
+            todo.append((node["left_child"], here, True))
+    return Tree(
+        np.asarray(feature),
+        np.asarray(threshold, dtype=np.float64),
+        np.asarray(left),
+        np.asarray(right),
+        np.asarray(value, dtype=np.float64),
+        np.asarray(missing, dtype=bool),
+        sets,
+    )
+
+
+def _cut(node: dict[str, Any]) -> float:
+    return float(node["threshold"])
+
+
+def _missing_left(node: dict[str, Any]) -> bool:
+    if node["missing_type"] == "Zero":
+        raise ValueError(
+            "The trees of a LightGBM model with zero_as_missing=True cannot be read. "
+            "Replace zeros by NaN in X and fit it again."
+        )
+    if node["missing_type"] == "NaN":
+        return bool(node["default_left"])
+    return _cut(node) >= 0.0
