@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.ensemble.joining import Tree, join
+from certus.ensemble.joining import ReadTree, join
 from certus.trees import TreeEnsemble
 from certus.typing import Array
 
@@ -92,13 +92,13 @@ def _start(model: Any, k: int) -> Array:
     return np.asarray(logs - logs.mean())
 
 
-def _tree(tree: Any, *, shares: bool = False, scale: float = 1.0) -> Tree:
+def _tree(tree: Any, *, shares: bool = False, scale: float = 1.0) -> ReadTree:
     leaf = tree.children_left < 0
     value = tree.value[:, :, 0] if not shares else tree.value[:, 0, :]
     if shares:
         value = value / value.sum(axis=1, keepdims=True)
     missing = getattr(tree, "missing_go_to_left", np.zeros(len(leaf)))
-    return Tree(
+    return ReadTree(
         np.where(leaf, -1, tree.feature),
         np.where(leaf, np.nan, tree.threshold),
         np.where(leaf, -1, tree.children_left),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.ensemble.joining import Tree, join
+from certus.ensemble.joining import ReadTree, join
 from certus.trees import TreeEnsemble
 from certus.typing import Array
 
@@ -83,7 +83,7 @@ def _known_words(model: Any) -> dict[int, Array]:
     return bits
 
 
-def _tree(predictor: Any, columns: Array, known: dict[int, Array]) -> Tree:
+def _tree(predictor: Any, columns: Array, known: dict[int, Array]) -> ReadTree:
     nodes = predictor.nodes
     leaf = nodes["is_leaf"].astype(bool)
     feature = np.where(leaf, -1, columns[nodes["feature_idx"].astype(np.int64)])
@@ -95,7 +95,7 @@ def _tree(predictor: Any, columns: Array, known: dict[int, Array]) -> Tree:
         if missing[node]:  # a category that is not known goes where NaN goes
             words = words | ~known[int(feature[node])]
         sets[int(node)] = (words, bool(missing[node]))
-    return Tree(
+    return ReadTree(
         feature,
         np.where(leaf, np.nan, nodes["num_threshold"]),
         np.where(leaf, -1, nodes["left"].astype(np.int64)),

@@ -10,7 +10,7 @@ from certus.trees import TreeEnsemble
 from certus.typing import Array
 
 
-class Tree(NamedTuple):
+class ReadTree(NamedTuple):
     """The nodes of one tree, numbered from 0, the root; a leaf has the feature −1."""
 
     feature: Array
@@ -23,7 +23,7 @@ class Tree(NamedTuple):
     sets: dict[int, tuple[Array, bool]] = {}  # noqa: RUF012 - never written to
 
 
-def join(trees: list[Tree], **rest: Any) -> TreeEnsemble:
+def join(trees: list[ReadTree], **rest: Any) -> TreeEnsemble:
     """All trees in one list of nodes; ``rest`` are the other fields of the ensemble."""
     trees = [_in_order(tree) for tree in trees]
     sizes = np.array([len(tree.feature) for tree in trees], dtype=np.int64)
@@ -67,7 +67,7 @@ def join(trees: list[Tree], **rest: Any) -> TreeEnsemble:
     )
 
 
-def _in_order(tree: Tree) -> Tree:
+def _in_order(tree: ReadTree) -> ReadTree:
     """The tree with its children after their parents and without unused nodes."""
     left, right = np.asarray(tree.left), np.asarray(tree.right)
     split = np.flatnonzero(tree.feature >= 0)
@@ -86,7 +86,7 @@ def _in_order(tree: Tree) -> Tree:
     at = np.full(len(left) + 1, -1)
     at[order] = np.arange(len(order))
     places = {node: at[node] for node in tree.sets}
-    return Tree(
+    return ReadTree(
         tree.feature[order],
         tree.threshold[order],
         at[left[order]],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.ensemble.joining import Tree, join, words_of
+from certus.ensemble.joining import ReadTree, join, words_of
 from certus.trees import TreeEnsemble
 from certus.typing import Array
 
@@ -79,7 +79,7 @@ def _booster(model: Any) -> Any:
     return getattr(model, "booster_", model)
 
 
-def _tree(told: dict[str, Any]) -> Tree:
+def _tree(told: dict[str, Any]) -> ReadTree:
     """One tree; a node comes before its children."""
     feature, threshold, left, right, value, missing = [], [], [], [], [], []
     sets: dict[int, tuple[Array, bool]] = {}
@@ -108,7 +108,7 @@ def _tree(told: dict[str, Any]) -> Tree:
         if inner:
             todo.append((node["right_child"], here, False))
             todo.append((node["left_child"], here, True))
-    return Tree(
+    return ReadTree(
         np.asarray(feature),
         np.asarray(threshold, dtype=np.float64),
         np.asarray(left),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.ensemble.joining import Tree, join, words_of
+from certus.ensemble.joining import ReadTree, join, words_of
 from certus.ensemble.lightgbm_trees import frame_numbers
 from certus.trees import TreeEnsemble
 from certus.typing import Array
@@ -81,7 +81,7 @@ def _start(text: Any, link: str, k: int) -> Array:
     return np.log(base) if link == "exp" else np.array(base)
 
 
-def _tree(told: dict[str, Any], weight: float) -> Tree:
+def _tree(told: dict[str, Any], weight: float) -> ReadTree:
     if int(told["tree_param"].get("size_leaf_vector", 1)) > 1:
         raise ValueError(
             "The trees of an XGBoost model with multi_strategy='multi_output_tree' "
@@ -100,7 +100,7 @@ def _tree(told: dict[str, Any], weight: float) -> Tree:
     for node, start, size in segments:
         right = words_of(told["categories"][start : start + size])
         sets[int(node)] = (~right, True)
-    return Tree(
+    return ReadTree(
         np.where(leaf, -1, told["split_indices"]),
         np.where(leaf, np.nan, np.where(asks_set, 0.0, below)),
         left,
