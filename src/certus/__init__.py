@@ -28,6 +28,7 @@ _WHERE = {
     "Strength": "certificate",
 }
 _PACKAGES = (
+    "additive",
     "bounds",
     "calibration",
     "cluster",

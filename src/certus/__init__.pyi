@@ -3,6 +3,7 @@ from certus.certificate import Certificate as Certificate
 from certus.certificate import Claim as Claim
 from certus.certificate import Status as Status
 from certus.certificate import Strength as Strength
+from certus import additive as additive
 from certus.report import audit as audit
 from certus import bounds as bounds
 from certus import calibration as calibration

@@ -15,6 +15,7 @@ from certus.evidence import LinearWitness
 from certus.objectives import terms as t
 from certus.typing import ArrayLike, Column, Fit, MatrixLike
 from certus.verify import (
+    additive,
     adversarial,
     attributes,
     autoencoders,
@@ -63,6 +64,7 @@ from certus.verify.stating import Checked, Given
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 CHECKERS: tuple[Any, ...] = (
     *(
+        additive,
         adversarial,
         attributes,
         autoencoders,

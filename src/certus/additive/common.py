@@ -1,0 +1,258 @@
+"""What both additive models share: reading columns, the fit, scores and contributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from certus._core.rows import row_weights
+from certus.additive import levels as choosing
+from certus.additive.cells import Term, categories_of, codes_of, edges_of
+from certus.additive.layout import Additive, Layout, Levels, layout_of
+from certus.additive.newton import Run, solve
+from certus.additive.pairs import find_pairs
+from certus.base import Estimator, Fitted, check_choice, check_number, validate_data
+from certus.callbacks import Monitor
+from certus.certificate import Evidence, Status
+from certus.typing import Array
+
+#: Cells of all columns together, about; and ends of those of one column.
+CELLS, FEWEST, MOST = 1024, 16, 128
+#: Shares of ``alpha`` in both levels of a term, times its number of cells.
+SMOOTH, SHRINK = 1.0, 0.01
+
+
+class AdditiveBase(Estimator):
+    """Columns into cells, and scores from shapes; abstract."""
+
+    terms_: list[tuple[int, ...]]
+    bin_edges_: list[list[Array]]
+    shapes_: list[Array]
+    is_categorical_: Array
+    intercept_: Any
+    term_means_: Array
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _rows(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return np.asarray(
+            validate_data(
+                self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False
+            )
+        )
+
+    def _parts(self) -> list[Term]:
+        pairs = zip(self.terms_, self.bin_edges_)
+        return [Term(tuple(columns), tuple(axes)) for columns, axes in pairs]
+
+    def _scores(self, X: Any) -> Array:
+        """Scores (n, k)."""
+        parts, b = self._each(X)
+        return np.asarray(b + parts.sum(axis=1))
+
+    def _each(self, X: Any) -> tuple[Array, Array]:
+        """The value of each term for each row, (n, terms, k), and the constants."""
+        X = self._rows(X)
+        b = np.atleast_1d(np.asarray(self.intercept_, dtype=np.float64))
+        terms = self._parts()
+        w = np.concatenate([shape.reshape(-1, len(b)) for shape in self.shapes_])
+        codes = codes_of(X, terms, self.is_categorical_)
+        return w[codes.T], b
+
+    def contributions(self, X: Any) -> Array:
+        """What each term adds to the score of each row, beside the average score.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to explain.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_terms) or (n_samples, n_terms, n_classes)
+            The value of the term's cell less its mean over the rows of the fit. With
+            ``baseline_`` the contributions of a row add up to its score.
+        """
+        found, _ = self._each(X)
+        found = found - np.asarray(self.term_means_).reshape(found.shape[1:])
+        return np.asarray(found[:, :, 0] if found.shape[2] == 1 else found)
+
+
+# -- the fit ------------------------------------------------------------------------
+
+
+def check_parameters(model: Any, d: int) -> None:
+    """Check what both models share."""
+    check_choice("penalty", model.penalty, ("quadratic", "total_variation"))
+    check_number("alpha", model.alpha, open_low=True, none=True)
+    check_number("max_bins", model.max_bins, 2, 65_535, integer=True, none=True)
+    check_number("tol", model.tol)
+    check_number("max_iter", model.max_iter, 1, integer=True)
+    check_number("max_time", model.max_time, none=True)
+    if model.penalty != "quadratic" or model.monotonic_cst is not None:
+        raise NotImplementedError(
+            "penalty='total_variation' and monotonic_cst are not available yet. Use "
+            "penalty='quadratic' and monotonic_cst=None."
+        )
+
+
+def read_rows(model: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
+    """X in float64 with its holes, y, weights or None."""
+    X, y = validate_data(
+        model, X, y, dtype=np.float64, ensure_all_finite="allow-nan", **options
+    )
+    if sample_weight is not None:
+        sample_weight = row_weights(sample_weight, X.shape[0])
+    return X, y, sample_weight
+
+
+def categorical_mask(model: Any, d: int) -> Array:
+    """Which columns are categorical, from indices, a mask or names."""
+    given, mask = model.categorical_features, np.zeros(d, dtype=bool)
+    if given is None:
+        return mask
+    given = np.asarray(given)
+    if given.dtype == bool:
+        if given.shape != (d,):
+            raise ValueError(
+                f"categorical_features has {given.size} entries, but X has {d} columns."
+            )
+        return given.copy()
+    if given.dtype.kind in "US" or given.dtype == object:
+        names = list(getattr(model, "feature_names_in_", []))
+        unknown = [name for name in given.tolist() if name not in names]
+        if unknown:
+            raise ValueError(
+                f"categorical_features names {unknown[0]!r}; X has no such column."
+            )
+        given = np.array([names.index(name) for name in given.tolist()], dtype=int)
+    if given.size and (given.min() < 0 or given.max() >= d):
+        raise ValueError(f"categorical_features must be between 0 and {d - 1}.")
+    mask[given.astype(int)] = True
+    return mask
+
+
+def main_terms(
+    X: Array, s: Array, categorical: Array, max_bins: int | None
+) -> list[Term]:
+    """A term for each column."""
+    d = X.shape[1]
+    most = max_bins or int(np.clip(CELLS // max(1, d), FEWEST, MOST))
+    return [
+        Term(
+            (j,),
+            (categories_of(X[:, j]) if categorical[j] else edges_of(X[:, j], s, most),),
+        )
+        for j in range(d)
+    ]
+
+
+def fixed_levels(layout: Layout, alpha: float) -> Levels:
+    """The levels that a given ``alpha`` means."""
+    cells = np.diff(layout.starts).astype(float)
+    return Levels(SMOOTH * alpha / cells, SHRINK * alpha / cells)
+
+
+def fit_additive(
+    model: Any, X: Array, y: Array, s: Any, loss: Any, start: Array
+) -> Any:
+    """Choose levels and pairs, solve, and set the attributes of ``model``.
+
+    ``start`` are the constants of the best model without shapes.
+    """
+    weight = np.ones(len(X)) if s is None else s
+    used = weight > 0
+    rows, target, weight = X[used], y[used], weight[used]
+    total = float(weight.sum())
+    categorical = categorical_mask(model, X.shape[1])
+    k = len(start)
+    metadata = None if s is None else {"sample_weight": s}
+    monitor = Monitor(model, X, y, None, model.max_time, metadata)
+
+    def problem(terms: list[Term]) -> Additive:
+        layout = layout_of(terms, categorical)
+        codes = codes_of(rows, terms, categorical)
+        return Additive(loss, codes, target, weight / total, layout, k)
+
+    terms = main_terms(rows, weight, categorical, model.max_bins)
+    p = problem(terms)
+    base = p.value(p.scores(np.zeros((p.layout.size, k)), start))
+    shown = [terms, p.layout]
+
+    def on_step(objective: float, gap: float, run: Run) -> Status | None:
+        return monitor.step(
+            objective, gap, lambda: attributes(run, *shown, p.share, p.codes)
+        )
+
+    def levels_of(layout: Layout, known: Levels | None) -> Levels:
+        if model.alpha is not None:
+            return fixed_levels(layout, float(model.alpha))
+        return choosing.first_levels(layout, known)
+
+    run = Run(
+        np.zeros((p.layout.size, k)), start.copy(), levels_of(p.layout, None), on_step
+    )
+    try:
+        if model.alpha is None:
+            choosing.choose_levels(p, total, run)
+        pairs = (
+            [] if run.status else find_pairs(model, p, run, rows, weight, categorical)
+        )
+        if pairs:
+            terms = terms + pairs
+            p = problem(terms)
+            more = np.zeros((p.layout.size - len(run.w), k))
+            run.w = np.vstack([run.w, more])
+            run.levels = levels_of(p.layout, run.levels)
+            shown[:] = [terms, p.layout]
+            if model.alpha is None:
+                choosing.choose_levels(p, total, run)
+        if run.status is None:
+            solve(p, run, base, float(model.tol), int(model.max_iter))
+    except KeyboardInterrupt:
+        run.status = Status.INTERRUPTED
+        keep = len(run.w)
+        terms = [t for t, end in zip(terms, p.layout.starts[1:]) if end <= keep]
+        run.levels = Levels(*(level[: len(terms)] for level in run.levels))
+        p = problem(terms)
+    found = attributes(run, terms, p.layout, p.share, p.codes)
+    for name, value in found.items():
+        setattr(model, name, value)
+    model.is_categorical_, model.n_iter_ = categorical, max(1, run.n_iter)
+    model.history_ = monitor.history
+    monitor.close(found)
+    return Fitted(Evidence("additive"), X, y, s, run.status or Status.MAX_ITER)
+
+
+def attributes(
+    run: Run, terms: list[Term], layout: Layout, share: Array, codes: Array
+) -> dict[str, Any]:
+    """The fitted attributes, as of now."""
+    k = len(run.b)
+    shapes, means = [], np.empty((len(terms), k))
+    for t, (start, end) in enumerate(zip(layout.starts, layout.starts[1:])):
+        part = run.w[start:end]
+        shape = layout.shapes[t] if k == 1 else (*layout.shapes[t], k)
+        shapes.append(np.ascontiguousarray(part.reshape(shape)))
+        mass = np.bincount(codes[t] - start, share, end - start)
+        means[t] = mass @ part
+    baseline = run.b + means.sum(axis=0)
+    return {
+        "terms_": [term.columns for term in terms],
+        "bin_edges_": [
+            [np.asarray(a, dtype=np.float64) for a in term.axes] for term in terms
+        ],
+        "shapes_": shapes,
+        "intercept_": float(run.b[0]) if k == 1 else run.b.copy(),
+        "smoothing_": run.levels.smoothing.copy(),
+        "shrinkage_": run.levels.shrinkage.copy(),
+        "term_means_": means[:, 0].copy() if k == 1 else means,
+        "baseline_": float(baseline[0]) if k == 1 else baseline,
+    }

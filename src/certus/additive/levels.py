@@ -1,0 +1,102 @@
+"""Choose the strength of both penalties of every term from the data of the fit.
+
+The penalties are read as normal laws of the shapes. Each round takes a Newton step at
+the present levels and moves every level to where the expected sum of its squares agrees
+with the shapes found (a fixed point of the restricted likelihood, in Laplace's
+approximation where the loss is not squared). No rows are set aside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from certus.additive.layout import Additive, Layout, Levels
+from certus.additive.newton import Run, factor_of, gradient, lowered
+from certus.objectives import Squared
+from certus.typing import Array
+
+#: Ends of both levels, times the number of cells of a term.
+LEAST, MOST = (1e-6, 1e-3), (1e6, 1e4)
+#: Rounds at most, and the change of a level's logarithm below which they end.
+ROUNDS, STILL = 20, 0.1
+
+
+def first_levels(layout: Layout, known: Levels | None = None) -> Levels:
+    """Where the search begins: at known levels, for the terms that have some."""
+    cells = np.diff(layout.starts).astype(float)
+    if known is None:
+        return Levels(1.0 / cells, 0.03 / cells)
+    rest = cells[len(known.smoothing) :]
+    return Levels(
+        np.concatenate([known.smoothing, 1.0 / rest]),
+        np.concatenate([known.shrinkage, 0.3 / rest]),
+    )
+
+
+def choose_levels(p: Additive, n: float, run: Run) -> None:
+    """Move the levels of ``run`` for at most ``ROUNDS`` rounds; n is the weight."""
+    squared = isinstance(p.loss, Squared)
+    fixed = p.gram(p.share) if squared else None
+    for _ in range(ROUNDS):
+        value, u, state = p.slopes(p.scores(run.w, run.b))
+        smooth = small = np.zeros(len(p.layout.spectra))
+        used = 0.0
+        step_w, step_b = np.zeros_like(run.w), np.zeros_like(run.b)
+        for k in range(p.k):
+            factor = factor_of(p, run.levels, p.curvature(state, k), fixed)
+            g = gradient(p, run.levels, run.w[:, k], u[:, k])
+            step_w[:, k], step_b[k] = factor.solve(g, float(u[:, k].sum()))
+            one, two = _traces(p.layout, run.levels, factor.inverse())
+            smooth, small = smooth + one, small + two
+            used += 1.0 + float(run.levels.smoothing @ one + run.levels.shrinkage @ two)
+        after = lowered(p, run, step_w, step_b, value)
+        scale = 1 / n
+        if squared:
+            scale = 2 * p.value(p.scores(run.w, run.b)) / max(n - used, 0.1 * n)
+        found = _squares(p.layout, run.w)
+        old = run.levels
+        run.levels = _moved(p.layout, old, (smooth, small), found, scale)
+        moved = [
+            np.abs(np.log(a / b)).max(initial=0.0) for a, b in zip(run.levels, old)
+        ]
+        if run.tell(after, np.inf) or max(moved) < STILL:
+            return
+
+
+def _traces(layout: Layout, levels: Levels, inverse: Array) -> tuple[Array, Array]:
+    """What both penalties of each term leave free: tr K⁻S − tr A⁻¹S."""
+    terms = len(layout.spectra)
+    a, b = layout.edges.T
+    diagonal = np.diagonal(inverse)
+    each = diagonal[a] + diagonal[b] - 2 * inverse[b, a]
+    smooth = -np.bincount(layout.edge_term, each, terms)
+    small = -np.bincount(layout.cell_term, diagonal, terms)
+    for t, values in enumerate(layout.spectra):
+        K = levels.smoothing[t] * values + levels.shrinkage[t]
+        smooth[t] += float(np.sum(values / K))
+        small[t] += float(np.sum(1 / K))
+    return smooth, small
+
+
+def _squares(layout: Layout, w: Array) -> tuple[Array, Array]:
+    """Sums of squared differences and of squares of each term."""
+    terms = len(layout.spectra)
+    d = np.square(w[layout.edges[:, 1]] - w[layout.edges[:, 0]]).sum(axis=1)
+    smooth = np.bincount(layout.edge_term, d, terms)
+    return smooth, np.bincount(layout.cell_term, np.square(w).sum(axis=1), terms)
+
+
+def _moved(
+    layout: Layout, levels: Levels, free: Any, found: Any, scale: float
+) -> Levels:
+    """The levels at which expected and found squares agree, within their ends."""
+    cells = np.diff(layout.starts).astype(float)
+    out = []
+    for level, left, square, low, high in zip(levels, free, found, LEAST, MOST):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = scale * np.maximum(left, 1e-12) / square
+        ratio = np.where(np.isfinite(ratio), np.clip(ratio, 1e-3, 1e3), 1e3)
+        out.append(np.clip(level * ratio, low / cells, high / cells))
+    return Levels(*out)
