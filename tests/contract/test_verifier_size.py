@@ -41,6 +41,8 @@ ROOMS: dict[str, tuple[str, int]] = {
         "adversarial autoencoders elbo made_rows perceptrons quadrature variational",
         1_150,
     ),
+    # Cells of their own, and penalties of differences: squares, variation, cones.
+    "additive models": ("additive shapes", 400),
     # Radii, replays, separations, the sum over all states, annealed sampling.
     "memories": (
         "binary_memory boltzmann cancelling memory modern_memory stored_weights",

@@ -1,4 +1,4 @@
-"""What both additive models share: reading columns, the fit, scores and contributions."""
+"""What additive models share: reading columns, the fit, scores, contributions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from certus._core.rows import row_weights
 from certus.additive import levels as choosing
 from certus.additive.cells import Term, categories_of, codes_of, edges_of
-from certus.additive.layout import Additive, Layout, Levels, layout_of
+from certus.additive.layout import Additive, CellLayout, TermLevels, layout_of
 from certus.additive.newton import Run, solve
 from certus.additive.pairs import find_pairs
 from certus.base import Estimator, Fitted, check_choice, check_number, validate_data
@@ -154,10 +154,10 @@ def main_terms(
     ]
 
 
-def fixed_levels(layout: Layout, alpha: float) -> Levels:
+def fixed_levels(layout: CellLayout, alpha: float) -> TermLevels:
     """The levels that a given ``alpha`` means."""
     cells = np.diff(layout.starts).astype(float)
-    return Levels(SMOOTH * alpha / cells, SHRINK * alpha / cells)
+    return TermLevels(SMOOTH * alpha / cells, SHRINK * alpha / cells)
 
 
 def fit_additive(
@@ -184,14 +184,12 @@ def fit_additive(
     terms = main_terms(rows, weight, categorical, model.max_bins)
     p = problem(terms)
     base = p.value(p.scores(np.zeros((p.layout.size, k)), start))
-    shown = [terms, p.layout]
+    shown: list[Any] = [terms, p]
 
     def on_step(objective: float, gap: float, run: Run) -> Status | None:
-        return monitor.step(
-            objective, gap, lambda: attributes(run, *shown, p.share, p.codes)
-        )
+        return monitor.step(objective, gap, lambda: attributes(run, *shown))
 
-    def levels_of(layout: Layout, known: Levels | None) -> Levels:
+    def levels_of(layout: CellLayout, known: TermLevels | None) -> TermLevels:
         if model.alpha is not None:
             return fixed_levels(layout, float(model.alpha))
         return choosing.first_levels(layout, known)
@@ -211,7 +209,7 @@ def fit_additive(
             more = np.zeros((p.layout.size - len(run.w), k))
             run.w = np.vstack([run.w, more])
             run.levels = levels_of(p.layout, run.levels)
-            shown[:] = [terms, p.layout]
+            shown[:] = [terms, p]
             if model.alpha is None:
                 choosing.choose_levels(p, total, run)
         if run.status is None:
@@ -220,9 +218,9 @@ def fit_additive(
         run.status = Status.INTERRUPTED
         keep = len(run.w)
         terms = [t for t, end in zip(terms, p.layout.starts[1:]) if end <= keep]
-        run.levels = Levels(*(level[: len(terms)] for level in run.levels))
+        run.levels = TermLevels(*(level[: len(terms)] for level in run.levels))
         p = problem(terms)
-    found = attributes(run, terms, p.layout, p.share, p.codes)
+    found = attributes(run, terms, p)
     for name, value in found.items():
         setattr(model, name, value)
     model.is_categorical_, model.n_iter_ = categorical, max(1, run.n_iter)
@@ -231,17 +229,15 @@ def fit_additive(
     return Fitted(Evidence("additive"), X, y, s, run.status or Status.MAX_ITER)
 
 
-def attributes(
-    run: Run, terms: list[Term], layout: Layout, share: Array, codes: Array
-) -> dict[str, Any]:
+def attributes(run: Run, terms: list[Term], p: Additive) -> dict[str, Any]:
     """The fitted attributes, as of now."""
-    k = len(run.b)
+    k, layout = len(run.b), p.layout
     shapes, means = [], np.empty((len(terms), k))
     for t, (start, end) in enumerate(zip(layout.starts, layout.starts[1:])):
         part = run.w[start:end]
         shape = layout.shapes[t] if k == 1 else (*layout.shapes[t], k)
         shapes.append(np.ascontiguousarray(part.reshape(shape)))
-        mass = np.bincount(codes[t] - start, share, end - start)
+        mass = np.bincount(p.codes[t] - start, p.share, end - start)
         means[t] = mass @ part
     baseline = run.b + means.sum(axis=0)
     return {

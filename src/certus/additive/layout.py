@@ -19,7 +19,7 @@ from certus.objectives import Squared
 from certus.typing import Array
 
 
-class Layout(NamedTuple):
+class CellLayout(NamedTuple):
     """Cells of all terms, in one numbering, and which of them are neighbours."""
 
     starts: Array  # of each term's cells, and the end
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
         return int(self.starts[-1])
 
 
-def layout_of(terms: list[Term], categorical: Array) -> Layout:
+def layout_of(terms: list[Term], categorical: Array) -> CellLayout:
     """Number the cells of all terms."""
     shapes = [term.shape(categorical) for term in terms]
     sizes = [int(np.prod(shape)) for shape in shapes]
@@ -49,7 +49,7 @@ def layout_of(terms: list[Term], categorical: Array) -> Layout:
         spectra.append(_spectrum(found, sizes[t]))
     cell_term = np.repeat(np.arange(len(terms)), sizes)
     both = np.concatenate(edges), np.array(owner, dtype=np.intp)
-    return Layout(starts, shapes, *both, cell_term, spectra)
+    return CellLayout(starts, shapes, *both, cell_term, spectra)
 
 
 def _spectrum(edges: Array, size: int) -> Array:
@@ -61,7 +61,7 @@ def _spectrum(edges: Array, size: int) -> Array:
     return np.maximum(np.linalg.eigvalsh(L), 0.0)
 
 
-class Levels(NamedTuple):
+class TermLevels(NamedTuple):
     """Strength of both penalties, one of each for every term."""
 
     smoothing: Array
@@ -75,7 +75,7 @@ class Additive(NamedTuple):
     codes: Array
     y: Array
     share: Array
-    layout: Layout
+    layout: CellLayout
     k: int = 1  # scores of a row
 
     def scores(self, w: Array, b: Array) -> Array:
@@ -122,7 +122,7 @@ class Additive(NamedTuple):
         return self.slopes(z)[0]
 
 
-def penalty_value(layout: Layout, levels: Levels, w: Array) -> float:
+def penalty_value(layout: CellLayout, levels: TermLevels, w: Array) -> float:
     """Both penalties."""
     d = w[layout.edges[:, 1]] - w[layout.edges[:, 0]]
     smooth = levels.smoothing[layout.edge_term] @ np.square(d)
@@ -130,7 +130,7 @@ def penalty_value(layout: Layout, levels: Levels, w: Array) -> float:
     return float(np.sum(smooth + small)) / 2
 
 
-def penalty_slope(layout: Layout, levels: Levels, w: Array) -> Array:
+def penalty_slope(layout: CellLayout, levels: TermLevels, w: Array) -> Array:
     """The gradient of both penalties."""
     out = levels.shrinkage[layout.cell_term][:, None] * w
     d = w[layout.edges[:, 1]] - w[layout.edges[:, 0]]
@@ -140,13 +140,13 @@ def penalty_slope(layout: Layout, levels: Levels, w: Array) -> Array:
     return out
 
 
-def add_flow(layout: Layout, flow: Array, out: Array) -> None:
+def add_flow(layout: CellLayout, flow: Array, out: Array) -> None:
     """Add Dᵀ·flow, D the differences of neighbouring cells."""
     out += np.bincount(layout.edges[:, 1], flow, layout.size)
     out -= np.bincount(layout.edges[:, 0], flow, layout.size)
 
 
-def add_penalty(layout: Layout, cells: Array, edges: Array, G: Array) -> None:
+def add_penalty(layout: CellLayout, cells: Array, edges: Array, G: Array) -> None:
     """Add a level of each cell and of each edge to the upper part of a matrix."""
     a, b = layout.edges.T
     each = np.arange(layout.size)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.additive.layout import Additive, Layout, Levels
+from certus.additive.layout import Additive, CellLayout, TermLevels
 from certus.additive.newton import Run, factor_of, gradient, lowered
 from certus.objectives import Squared
 from certus.typing import Array
@@ -23,13 +23,13 @@ LEAST, MOST = (1e-6, 1e-3), (1e6, 1e4)
 ROUNDS, STILL = 20, 0.1
 
 
-def first_levels(layout: Layout, known: Levels | None = None) -> Levels:
+def first_levels(layout: CellLayout, known: TermLevels | None = None) -> TermLevels:
     """Where the search begins: at known levels, for the terms that have some."""
     cells = np.diff(layout.starts).astype(float)
     if known is None:
-        return Levels(1.0 / cells, 0.03 / cells)
+        return TermLevels(1.0 / cells, 0.03 / cells)
     rest = cells[len(known.smoothing) :]
-    return Levels(
+    return TermLevels(
         np.concatenate([known.smoothing, 1.0 / rest]),
         np.concatenate([known.shrinkage, 0.3 / rest]),
     )
@@ -65,7 +65,9 @@ def choose_levels(p: Additive, n: float, run: Run) -> None:
             return
 
 
-def _traces(layout: Layout, levels: Levels, inverse: Array) -> tuple[Array, Array]:
+def _traces(
+    layout: CellLayout, levels: TermLevels, inverse: Array
+) -> tuple[Array, Array]:
     """What both penalties of each term leave free: tr K⁻S − tr A⁻¹S."""
     terms = len(layout.spectra)
     a, b = layout.edges.T
@@ -80,7 +82,7 @@ def _traces(layout: Layout, levels: Levels, inverse: Array) -> tuple[Array, Arra
     return smooth, small
 
 
-def _squares(layout: Layout, w: Array) -> tuple[Array, Array]:
+def _squares(layout: CellLayout, w: Array) -> tuple[Array, Array]:
     """Sums of squared differences and of squares of each term."""
     terms = len(layout.spectra)
     d = np.square(w[layout.edges[:, 1]] - w[layout.edges[:, 0]]).sum(axis=1)
@@ -89,8 +91,8 @@ def _squares(layout: Layout, w: Array) -> tuple[Array, Array]:
 
 
 def _moved(
-    layout: Layout, levels: Levels, free: Any, found: Any, scale: float
-) -> Levels:
+    layout: CellLayout, levels: TermLevels, free: Any, found: Any, scale: float
+) -> TermLevels:
     """The levels at which expected and found squares agree, within their ends."""
     cells = np.diff(layout.starts).astype(float)
     out = []
@@ -99,4 +101,4 @@ def _moved(
             ratio = scale * np.maximum(left, 1e-12) / square
         ratio = np.where(np.isfinite(ratio), np.clip(ratio, 1e-3, 1e3), 1e3)
         out.append(np.clip(level * ratio, low / cells, high / cells))
-    return Levels(*out)
+    return TermLevels(*out)

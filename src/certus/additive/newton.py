@@ -17,7 +17,7 @@ from certus.additive.histogram_kernels import add_sums
 from certus.additive.layout import (
     Additive,
     Factor,
-    Levels,
+    TermLevels,
     add_penalty,
     penalty_slope,
     penalty_value,
@@ -36,7 +36,7 @@ OnStep = Callable[[float, float, "Run"], Status | None]
 class Run:
     """Where a fit has got to: cells, constants, levels, and how it ended."""
 
-    def __init__(self, w: Array, b: Array, levels: Levels, on_step: OnStep) -> None:
+    def __init__(self, w: Array, b: Array, levels: TermLevels, on_step: OnStep) -> None:
         self.w, self.b, self.levels, self.on_step = w, b, levels, on_step
         self.status: Status | None = None
         self.n_iter = 0
@@ -47,7 +47,7 @@ class Run:
         return self.status is not None
 
 
-def gradient(p: Additive, levels: Levels, w: Array, u: Array) -> Array:
+def gradient(p: Additive, levels: TermLevels, w: Array, u: Array) -> Array:
     """The gradient of one score's cells, from weighted slopes."""
     out = penalty_slope(p.layout, levels, w[:, None])[:, 0].copy()
     add_sums(p.codes, np.ascontiguousarray(u), out)
@@ -55,7 +55,7 @@ def gradient(p: Additive, levels: Levels, w: Array, u: Array) -> Array:
 
 
 def factor_of(
-    p: Additive, levels: Levels, h: Array, gram: Array | None = None
+    p: Additive, levels: TermLevels, h: Array, gram: Array | None = None
 ) -> Factor:
     """The factor of a step's matrix, for curvatures h of the rows."""
     A = p.gram(h) if gram is None else gram.copy()
@@ -107,7 +107,7 @@ def solve(p: Additive, run: Run, base: float, tol: float, max_iter: int) -> None
 
 
 def _joint_step(
-    p: Additive, levels: Levels, P: Array, g: Array, g0: Array
+    p: Additive, levels: TermLevels, P: Array, g: Array, g0: Array
 ) -> tuple[Array, Array]:
     """Conjugate gradients for all scores at once."""
     factors = [factor_of(p, levels, p.curvature(P, k)) for k in range(p.k)]

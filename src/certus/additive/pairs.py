@@ -37,11 +37,11 @@ def find_pairs(
         categories_of(X[:, j]) if categorical[j] else edges_of(X[:, j], s, COARSE)
         for j in range(d)
     ]
-    given = model.pairs
+    given = model.interactions
     if isinstance(given, list | tuple) and not isinstance(given, str):
         return [_given_pair(pair, d, barred, axes) for pair in given]
     if given != "auto":
-        check_number("pairs", given, integer=True)
+        check_number("interactions", given, integer=True)
     most = min(d, PAIRS) if given == "auto" else int(given)
     barred |= np.array(
         [
@@ -68,7 +68,9 @@ def find_pairs(
 def _given_pair(pair: Any, d: int, barred: Array, axes: list[Array]) -> Term:
     a, b = (int(j) for j in pair)
     if not (0 <= a < d and 0 <= b < d and a != b):
-        raise ValueError(f"pairs must hold two different columns each, got {pair!r}.")
+        raise ValueError(
+            f"interactions must hold two different columns each, got {pair!r}."
+        )
     a, b = min(a, b), max(a, b)
     if barred[a] or barred[b]:
         raise ValueError(

@@ -43,7 +43,7 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
     -----------
     ``duality_gap`` (PROVED), relative to the best constant model; ``bin_edges``
     (PROVED): every edge lies halfway between two values of the data; with
-    ``monotonic_cst`` also ``monotone`` (PROVED). One pass over the cells of all rows.
+    ``monotonic_cst`` also ``monotone_columns`` (PROVED). One pass over all cells.
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
         Strength of the penalty. None chooses a strength for each term from the data of
         the fit, as ``smoothing_`` and ``shrinkage_``. A number gives every term the
         levels alpha/cells and alpha/(100·cells).
-    pairs : "auto", int or list of pairs, default="auto"
+    interactions : "auto", int or list of pairs, default="auto"
         Which pairs of columns have a shape of their own: the strongest, at most this
         many, or those listed. "auto" takes at most 12.
     monotonic_cst : array-like of shape (n_features,), default=None
         For each column 1 if the score must not fall in it, −1 if it must not rise, else
         0. Such a column joins no pair.
     categorical_features : array-like, default=None
-        Columns whose values have no order: indices, names or a mask. Each value has a
+        Columns whose values have no order. Indices, names or a mask; each value has a
         cell of its own.
     max_bins : int, default=None
         Largest number of cells of a column. None divides about 1,000 among the columns,
@@ -118,7 +118,7 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
         *,
         penalty: str = "quadratic",
         alpha: float | None = None,
-        pairs: Any = "auto",
+        interactions: Any = "auto",
         monotonic_cst: ArrayLike | None = None,
         categorical_features: ArrayLike | None = None,
         max_bins: int | None = None,
@@ -129,7 +129,7 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
         self.loss = loss
         self.penalty = penalty
         self.alpha = alpha
-        self.pairs = pairs
+        self.interactions = interactions
         self.monotonic_cst = monotonic_cst
         self.categorical_features = categorical_features
         self.max_bins = max_bins

@@ -68,8 +68,8 @@ class AutoregressiveDensity(ExplicitModel):
     Parameters
     ----------
     categorical_features : array-like of bool or int, default=None
-        Columns in which each value is a category of its own, as a mask or as numbers.
-        Columns with at most 20 values count as such anyway.
+        Columns whose values have no order. A mask, or numbers of columns; those with at
+        most 20 values count as such anyway.
     bins : int, default=32
         Bins of a column of numbers, at most; they hold about as many rows each.
     parts : int or sequence of int, default=8

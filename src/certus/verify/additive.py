@@ -3,10 +3,10 @@
     mean ℓ(y, z) + Σₜ [½ qₜ Σ (w_a − w_b)² + ½ rₜ ‖wₜ‖²],   z = b + Σₜ wₜ[cell of x]
 
 The sum over a and b runs over neighbouring cells; with total variation it is
-qₜ Σ |w_a − w_b|. The cells of every row are found here again, from the edges that the
-model shows; the one-hot design, the shapes and the levels go to the kernel's gap. Beside
-it: each edge lies halfway between two values of the data, and shapes that are to be
-monotone are so, cell by cell.
+qₜ Σ |w_a − w_b|. The cells of every row are found here again, from the edges that
+the model shows; the one-hot design, the shapes and the levels go to the kernel's gap.
+Beside it: each edge lies halfway between two values of the data, and shapes that are
+to be monotone are so, cell by cell.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from certus.verify.kernel import losses, reading
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.spaces import Space
 from certus.verify.linear import worst_claim
-from certus.verify.shapes import Differences
+from certus.verify.shapes import CellDifferences
 from certus.verify.stating import Checked, Given, Refusal, require, tol_of
 
 _LOSSES: dict[str, Any] = {
@@ -53,7 +53,7 @@ class Statement(NamedTuple):
     classes: Array | None
     parts: list[Part]
     categorical: Array
-    penalty: Differences
+    penalty: CellDifferences
     w: Array
     b: Array
     monotone: Array
@@ -117,8 +117,9 @@ def _penalty(model: Any, parts: list[Part], categorical: Array, monotone: Array)
         start += size
     left, right, level, signs = (np.concatenate(each) for each in lists)
     none = np.zeros(len(level))
-    both = (none, level) if variation else (level, none)
-    return Differences(left, right, *both, signs, np.repeat(shrinkage, sizes))
+    square, first = (none, level) if variation else (level, none)
+    own = np.repeat(shrinkage, sizes)
+    return CellDifferences(left, right, square, first, signs, own)
 
 
 def _signs(model: Any, d: int) -> Array:
@@ -303,11 +304,11 @@ def _monotone_claim(stated: Statement) -> Claim:
     wrong += int((stated.monotone[stated.categorical] != 0).sum())
     columns = data.named("column", np.flatnonzero(stated.monotone))
     return deciding.proved(
-        "monotone",
+        "monotone_columns",
         Number(float(wrong)),
         0.0,
         f"the score is monotone in {columns}, for all values of the others",
-        missed=f"the score is not monotone in {columns}: {wrong} steps go the wrong way",
+        missed=f"the score is not monotone in {columns}: {wrong} steps are wrong",
         fix="fit again",
         theorem="a sum is monotone if the only shape with that column is; exact signs",
     )

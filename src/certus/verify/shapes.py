@@ -1,14 +1,14 @@
 """The verifier's row for penalties of differences: squares, total variation, cones.
 
-    Ω(w) = Σₑ φₑ(dₑ) + ½Σ rⱼwⱼ²,   φ(d) = ½q·d² + t·|d|,  s·d ≥ 0 where a sign s is asked
+    Ω(w) = Σₑ φₑ(dₑ) + ½Σ rⱼwⱼ²,   φ(d) = ½q·d² + t·|d|,  s·d ≥ 0 where s ≠ 0
 
 with dₑ = w[right] − w[left]. For every flow τ, one number for each edge,
 
     Ω(w) + Ω*(−v) + wᵀv ≤ Σₑ [φ(d) + φ*(τ) − τd] + Σⱼ (rw + v + Dᵀτ)ⱼ²/2rⱼ,
 
-where the bracket is at most (qd − τ + A)²/2q + t|d| − Ad for each A in [−t, t], wider on
-the side that a sign leaves free. All terms are sums of what is not negative. Null
-directions are those cells with r = 0: such a term has no feasible repair and is refused.
+where the bracket is at most (qd − τ + A)²/2q + t|d| − Ad for each A in [−t, t], wider
+on the side that a sign leaves free. No term is negative. Null directions are those
+of cells with r = 0: such a term has no feasible repair and is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from certus.verify.kernel.penalties import PENALTIES, Excess, PenaltyRow
 from certus.verify.kernel.spaces import UNIT
 
 
-class Differences(NamedTuple):
+class CellDifferences(NamedTuple):
     """Edges between cells with their levels q, t and signs s, and r of each cell."""
 
     left: Array
@@ -38,14 +38,14 @@ def _columns(a: Array) -> Array:
     return a if a.ndim == 2 else a[:, None]
 
 
-def inside(p: Differences, w: Array) -> bool:
+def inside(p: CellDifferences, w: Array) -> bool:
     """Whether every difference has the sign asked for; an exact comparison."""
     low, high = _columns(w)[p.left], _columns(w)[p.right]
     up, down = p.signs[:, None] > 0, p.signs[:, None] < 0
     return not ((up & (high < low)) | (down & (high > low))).any()
 
 
-def value(p: Differences, w: Array) -> float:
+def value(p: CellDifferences, w: Array) -> float:
     """Ω(w)."""
     if not inside(p, w):
         return np.inf
@@ -55,7 +55,7 @@ def value(p: Differences, w: Array) -> float:
     return float(edges.sum() + (p.own[:, None] * np.square(each)).sum() / 2)
 
 
-def excess(p: Differences, w: Array, v: Array, error: Array) -> Excess:
+def excess(p: CellDifferences, w: Array, v: Array, error: Array) -> Excess:
     """The bound of the excess by a flow, and for every v within its error."""
     if not inside(p, w):
         return Excess(np.inf, np.inf)
@@ -65,7 +65,9 @@ def excess(p: Differences, w: Array, v: Array, error: Array) -> Excess:
     return Excess(*(float(np.sum(each)) * grow for each in zip(*found)))
 
 
-def _one_score(p: Differences, w: Array, v: Array, error: Array) -> tuple[float, float]:
+def _one_score(
+    p: CellDifferences, w: Array, v: Array, error: Array
+) -> tuple[float, float]:
     levels = p.quadratic, p.variation, p.signs
     tau = flows.flow((p.left, p.right), levels, p.own, np.array([w, v]))
     tau = np.where(np.isfinite(tau), tau, 0.0)
@@ -95,7 +97,7 @@ def _one_score(p: Differences, w: Array, v: Array, error: Array) -> tuple[float,
     return float(found), float(bound + ((rest + loose) ** 2 / (2 * p.own)).sum())
 
 
-def text(p: Differences, name: str) -> str:
+def text(p: CellDifferences, name: str) -> str:
     """The formula, in words of the cells."""
     parts = []
     if (p.quadratic > 0).any():
@@ -106,7 +108,7 @@ def text(p: Differences, name: str) -> str:
     return " + ".join(parts)
 
 
-PENALTIES[Differences] = PenaltyRow(
+PENALTIES[CellDifferences] = PenaltyRow(
     value=value,
     excess=excess,
     reach=lambda p, v, e: 1.0 if (p.own > 0).all() else 0.0,

@@ -1,0 +1,186 @@
+"""Additive models: faults are found, and shapes are what they say."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import certus
+from certus.additive import AdditiveClassifier, AdditiveRegressor
+from certus.certificate import Strength
+
+RNG = np.random.default_rng(0)
+X = np.round(RNG.uniform(-3, 3, size=(300, 4)), 3)
+X[:, 3] = RNG.integers(0, 5, size=300)
+X[::17, 1] = np.nan
+MEAN = np.sin(X[:, 0]) + 0.5 * np.nan_to_num(np.abs(X[:, 1]), nan=2.0) + (X[:, 3] == 2)
+Y = MEAN + 0.2 * RNG.normal(size=300)
+TARGETS = {
+    "squared_error": Y,
+    "poisson": np.floor(np.exp(0.5 * MEAN)),
+    "gamma": np.exp(Y),
+    "two": Y > 1,
+    "three": np.digitize(Y, [0.5, 1.5]),
+}
+
+
+def made(kind: str, **options: object) -> certus.base.Model:
+    options = {"categorical_features": [3], "max_bins": 12, **options}
+    if kind in ("two", "three"):
+        return AdditiveClassifier(**options)
+    return AdditiveRegressor(kind, **options)
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("interactions", [0, [(0, 2)]])
+def test_every_loss_is_solved_and_proved(kind: str, interactions: object) -> None:
+    model = made(kind, interactions=interactions).fit(X, TARGETS[kind])
+    first = model.certificate_[model.certificate_.primary]
+    assert first.name == "duality_gap" and first.strength is Strength.PROVED
+    assert model.certificate_.met and first.value < 1e-6
+
+
+def test_a_given_alpha_is_least_squares_on_augmented_rows() -> None:
+    y, alpha = TARGETS["squared_error"], 0.3
+    model = AdditiveRegressor(alpha=alpha, interactions=0, max_bins=8).fit(X[:, [0]], y)
+    edges, cells = model.bin_edges_[0][0], len(model.shapes_[0])
+    place = 1 + (X[:, [0]] >= edges).sum(axis=1)
+    hot = np.eye(cells)[place] / np.sqrt(len(y))
+    D = np.diff(np.eye(cells), axis=0)[1:] * np.sqrt(alpha / cells)
+    R = np.eye(cells) * np.sqrt(0.01 * alpha / cells)
+    A = np.vstack([hot, D, R])
+    A = np.hstack(
+        [
+            A,
+            np.r_[np.full(len(y), 1 / np.sqrt(len(y))), np.zeros(len(D) + cells)][
+                :, None
+            ],
+        ]
+    )
+    target = np.r_[y / np.sqrt(len(y)), np.zeros(len(D) + cells)]
+    w = np.linalg.lstsq(A, target, rcond=None)[0]
+    np.testing.assert_allclose(model.shapes_[0], w[:-1], atol=1e-9)
+    assert model.intercept_ == pytest.approx(w[-1])
+
+
+def test_contributions_add_up_and_have_mean_zero() -> None:
+    for kind in ("squared_error", "three"):
+        model = made(kind).fit(X, TARGETS[kind])
+        parts = model.contributions(X)
+        score = (
+            model.predict(X) if kind == "squared_error" else model.decision_function(X)
+        )
+        np.testing.assert_allclose(
+            model.baseline_ + parts.sum(axis=1), score, atol=1e-12
+        )
+        np.testing.assert_allclose(parts.mean(axis=0), 0.0, atol=1e-12)
+
+
+def test_weights_equal_repetition() -> None:
+    s = RNG.integers(0, 3, size=len(X))
+    once = made("squared_error").fit(X, Y, sample_weight=s)
+    again = made("squared_error").fit(np.repeat(X, s, axis=0), np.repeat(Y, s))
+    assert once.terms_ == again.terms_
+    np.testing.assert_allclose(once.predict(X), again.predict(X), atol=1e-7)
+
+
+def test_a_pair_that_acts_together_is_found() -> None:
+    A = RNG.uniform(-1, 1, size=(600, 5))
+    y = 3 * A[:, 1] * A[:, 4] + A[:, 0] + 0.2 * RNG.normal(size=600)
+    model = AdditiveRegressor(max_bins=16).fit(A, y)
+    assert (1, 4) in model.terms_ and model.score(A, y) > 0.9
+    assert AdditiveRegressor(max_bins=16, interactions=0).fit(A, y).score(A, y) < 0.6
+
+
+def test_what_was_never_seen_adds_nothing() -> None:
+    model = made("squared_error", interactions=0).fit(X, Y)
+    row = X[:1].copy()
+    row[0, 3] = 17.0
+    found = model.predict(row) - model.intercept_
+    rest = model.contributions(row)[0] + model.term_means_
+    assert rest[3] == 0.0 and found == pytest.approx(rest.sum())
+    model = AdditiveRegressor(max_bins=9).fit(X[:, :1], Y)
+    assert model.predict([[np.nan]]) == pytest.approx(model.intercept_)
+
+
+# -- planted faults -----------------------------------------------------------------
+
+
+def moved_value(model: AdditiveRegressor) -> None:
+    model.shapes_[0][3] += 0.01
+
+
+def moved_alpha(model: AdditiveRegressor) -> None:
+    model.smoothing_[0] *= 1.5
+
+
+def moved_shrinkage(model: AdditiveRegressor) -> None:
+    model.shrinkage_[2] *= 30.0
+
+
+def moved_edge(model: AdditiveRegressor) -> None:
+    model.bin_edges_[0][0][4] += 1e-9
+
+
+def moved_edge_far(model: AdditiveRegressor) -> None:
+    edges, values = model.bin_edges_[0][0], np.unique(X[:, 0])
+    at = np.searchsorted(values, edges[4])
+    edges[4] = values[at] / 2 + values[at + 1] / 2
+
+
+def moved_constant(model: AdditiveRegressor) -> None:
+    model.intercept_ += 0.01
+
+
+def moved_category(model: AdditiveRegressor) -> None:
+    model.bin_edges_[3][0][-1] = 9.0
+
+
+FAULTS = (
+    *(moved_value, moved_alpha, moved_shrinkage, moved_edge, moved_edge_far),
+    *(moved_constant, moved_category),
+)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> AdditiveRegressor:
+    return made("squared_error", interactions=0).fit(X, Y)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fitted: AdditiveRegressor, fault: object) -> None:
+    assert certus.certify(fitted, X, Y).met
+    model = copy.deepcopy(fitted)
+    fault(model)
+    assert certus.certify(model, X, Y).met is False
+
+
+def test_shapes_in_float32_and_a_lost_penalty_are_refused(
+    fitted: AdditiveRegressor,
+) -> None:
+    model = copy.deepcopy(fitted)
+    model.shapes_ = [shape.astype(np.float32) for shape in model.shapes_]
+    with pytest.raises(ValueError, match="float64"):
+        certus.certify(model, X, Y)
+    model = copy.deepcopy(fitted)
+    model.shrinkage_[0] = 0.0
+    with pytest.raises(ValueError, match="no L2 penalty"):
+        certus.certify(model, X, Y)
+
+
+def test_an_edited_file_is_found(fitted: AdditiveRegressor, tmp_path: object) -> None:
+    path = fitted.save(tmp_path / "model.certus")
+    np.testing.assert_array_equal(certus.load(path).predict(X), fitted.predict(X))
+    assert certus.certify(certus.load(path), X, Y).met
+    whole = bytearray(path.read_bytes())
+    whole[-100] ^= 1
+    path.write_bytes(bytes(whole))
+    with pytest.raises(certus.persist.ModelFileError):
+        certus.load(path)
+
+
+def test_a_loss_that_is_missing_is_refused_by_name() -> None:
+    with pytest.raises(NotImplementedError, match="quantile"):
+        AdditiveRegressor("quantile").fit(X, Y)
