@@ -9,6 +9,8 @@ from certus.verify.adversarial import distance_claim
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
 from certus.verify.decisions import Costs, cost_claims, recall_claims
+from certus.verify.explained import Explained, explained_claims
+from certus.verify.explained_mixing import Played
 from certus.verify.graph_networks import node_accuracy_claim
 from certus.verify.judging import check, judge
 from certus.verify.language.attention import PlainNetwork
@@ -45,7 +47,9 @@ from certus.verify.statistical import risk_claims
 #: The public interface: other packages use these names only, not the modules.
 __all__ = [
     "Costs",
+    "Explained",
     "PlainNetwork",
+    "Played",
     "Proof",
     "Said",
     "accuracy_claim",
@@ -59,6 +63,7 @@ __all__ = [
     "difference_claims",
     "distance_claim",
     "excess_claim",
+    "explained_claims",
     "judge",
     "lipschitz_constant",
     "no_sealed_rows",

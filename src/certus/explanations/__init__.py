@@ -1,0 +1,12 @@
+"""Explanations: what each column contributed to a prediction, and what would flip it."""
+
+from __future__ import annotations
+
+from certus.lazy import exports
+
+#: The module of each public name.
+_WHERE = {
+    "Contributions": "contributions",
+    "explain": "explaining",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

@@ -1,0 +1,222 @@
+"""``certus.explain``: contributions of columns that add up to each prediction.
+
+    φ_j = mean, over all orders of the columns, of what column j adds
+
+Columns that are not yet filled in are those of background rows (interventional
+Shapley values). Closed forms are used where they exist, the definition up to 12
+columns, and sampled orders with an interval for everything else.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from certus.base import check_choice, check_number, generator_of, thread_budget
+from certus.certificate import Certificate
+from certus.explanations.answers import OUTPUTS
+from certus.explanations.contributions import Contributions
+from certus.explanations.enumeration import (
+    MOST_COLUMNS,
+    enumerated_contributions,
+    moving_columns,
+)
+from certus.explanations.games import Game, game_of
+from certus.explanations.linear import coefficients, linear_contributions
+from certus.explanations.sampling import number_of_draws, sampled_contributions
+from certus.typing import Array, MatrixLike, RandomState
+from certus.verify import Explained, Played, explained_claims
+
+__all__ = ["explain"]
+
+#: Mixed rows that may be asked of a model, by default.
+BUDGET = 2_000_000
+_METHODS = ("auto", "exact", "sampled")
+#: How contributions were computed, in words.
+WAYS = {
+    "linear": "closed form of a linear model",
+    "sets": "the definition, over all sets of columns",
+    "orders": "sampled orders of the columns",
+}
+
+
+def explain(
+    model: Any,
+    X: MatrixLike,
+    background: MatrixLike | None = None,
+    *,
+    output: str = "auto",
+    method: str = "auto",
+    max_asked: int = BUDGET,
+    delta: float = 0.05,
+    tol: float | None = None,
+    random_state: RandomState = 0,
+) -> Contributions:
+    """Divide each prediction among the columns, so that the parts add up.
+
+    Parameters
+    ----------
+    model : fitted estimator, pipeline or callable
+        Of certus, scikit-learn or any library with scikit-learn's interface.
+    X : data frame or array of shape (n_samples, n_features)
+        The rows to explain.
+    background : data frame or array, optional
+        What the rows are compared with, for example 100 training rows. By default up
+        to 100 of the rows of X.
+    output : {"auto", "score", "probability", "prediction"}, default="auto"
+        What is divided. ``"auto"`` takes the score that the model decides by, the
+        linear predictor of a GLM, else probabilities, else predictions.
+    method : {"auto", "exact", "sampled"}, default="auto"
+        Whether sampled orders are allowed. ``"auto"`` samples only where no exact
+        method is known or it would ask for more than ``max_asked`` mixed rows.
+    max_asked : int, default=2_000_000
+        Mixed rows that the model may be asked about, where there is no closed form.
+    delta : float, default=0.05
+        Failure probability: the chance that the statement does not hold. It is about
+        all intervals together, where orders are sampled.
+    tol : float, optional
+        Largest share of the largest prediction by which sums may be off; by default
+        1e-9, and 1e-5 for models that compute in single precision.
+    random_state : int or Generator, default=0
+        Seed or generator of all random numbers. They decide the sampled orders.
+
+    Returns
+    -------
+    Contributions
+
+    Objective
+    ---------
+    φ_j(x) = mean over orders π of v(columns up to j) − v(columns before j),
+    v(S) = mean over background rows b of f(x on S, b elsewhere)
+
+    Certificate
+    -----------
+    ``additivity`` (proved for each row): base value and contributions add up to the
+    model's own answer. ``base_value`` (proved). ``contributions``: each is that of
+    the formula (proved, in closed form or by the definition for some rows), or lies in
+    an interval (statistical), where orders are sampled.
+
+    Examples
+    --------
+    >>> import certus
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Ridge
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> found = certus.explain(Ridge().fit(X, y), X[:3], background=X[:100])
+    >>> found.certificate["additivity"].met
+    True
+    >>> found.top(0)[0]
+    's5'
+    """
+    start = time.perf_counter()
+    check_choice("output", output, OUTPUTS)
+    check_choice("method", method, _METHODS)
+    check_number("max_asked", max_asked, 1, integer=True)
+    check_number("delta", delta, 0.0, 1.0, open_low=True)
+    check_number("tol", tol, open_low=True, none=True)
+    game = game_of(model, X, background, output)
+    found = _contributions(game, method, max_asked, random_state)
+    base = game.answers[game.rows.n :].mean(axis=0)
+    told = Explained(
+        *(found.values, base, game.answer.method, found.way),
+        *(found.errors, found.orders, delta),
+    )
+    spent = time.perf_counter() - start
+    certificate = _certificate(told, game, tol, "quick", spent)
+    low, high = _interval(found, delta)
+    return Contributions(
+        columns=game.rows.columns,
+        outputs=game.answer.outputs,
+        unit=game.answer.unit,
+        base=base,
+        values=found.values,
+        predictions=game.answers[: game.rows.n],
+        low=low,
+        high=high,
+        background=game.rows.m,
+        way=WAYS[found.way],
+        certificate=certificate,
+        cells=tuple(map(tuple, game.rows.cells())),
+        told=told,
+    )
+
+
+class _Found(NamedTuple):
+    values: Array
+    way: str
+    errors: Array | None = None
+    orders: Array | None = None
+
+
+def _contributions(game: Game, method: str, most: int, random_state: Any) -> _Found:
+    """Choose the way: a closed form, the definition, or sampled orders."""
+    if method != "sampled":
+        W = coefficients(game)
+        if W is not None:
+            return _Found(linear_contributions(game, W), "linear")
+    moving = moving_columns(game)
+    widest = int(moving.sum(axis=1).max(initial=0))
+    asked = game.rows.m * float((2.0 ** moving.sum(axis=1)).sum())
+    fits = widest <= MOST_COLUMNS and asked <= most
+    if fits and method != "sampled":
+        return _Found(enumerated_contributions(game, moving), "sets")
+    if method == "exact":
+        raise ValueError(
+            f"No closed form is known for {type(game.inner).__name__}, and the "
+            f"definition asks for {asked:.1e} mixed rows of {widest} columns (at most "
+            f"{MOST_COLUMNS} columns and max_asked={most:,} rows). Use a smaller "
+            "background, fewer rows, or method='sampled'."
+        )
+    draws = number_of_draws(game, moving, most)
+    rng = generator_of(random_state)
+    values, errors, orders = sampled_contributions(game, draws, rng)
+    return _Found(values, "orders", errors, orders)
+
+
+def _interval(found: _Found, delta: float) -> tuple[Array | None, Array | None]:
+    """Student's t over draws, for all rows, columns and outputs together."""
+    if found.errors is None or found.orders is None:
+        return None, None
+    share = delta / (2 * found.values.size)
+    width = stats.t.ppf(1 - share, len(found.orders) - 1) * found.errors
+    return found.values - width, found.values + width
+
+
+def _certificate(
+    told: Explained, game: Game, tol: float | None, level: str, spent: float
+) -> Certificate:
+    start = time.perf_counter()
+    found = explained_claims(told, played(game), tol=tol, level=level)
+    return Certificate.of(
+        *(game.model, found),
+        origin="certify",
+        level=level,
+        seconds=time.perf_counter() - start,
+        fit_seconds=spent,
+        threads=thread_budget(),
+    )
+
+
+def recheck(
+    told: Explained, model: Any, X: Any, background: Any, tol: float | None, level: str
+) -> Certificate:
+    """Read model, rows and background again, and let the verifier check the parts."""
+    game = game_of(model, X, background, "auto")
+    return _certificate(told, game, tol, level, 0.0)
+
+
+def played(game: Game) -> Played:
+    """The parts that the verifier works with."""
+    n, rows = game.rows.n, game.rows
+    plain = game.inner is game.model
+    numbers = game.numbers
+    parts = (None, None) if numbers is None else (numbers[:n], numbers[n:])
+    encoder = None if plain or game.owner is None else game.encode
+    return Played(
+        *(game.model, rows.first, rows.background, game.inner, *parts, game.owner),
+        encoder=encoder,
+        table=rows.table,
+    )

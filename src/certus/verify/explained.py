@@ -1,0 +1,346 @@
+"""Contributions of columns to predictions: do they add up, and are they the right ones?
+
+    v(S) = mean over background rows b of f(x on the columns S, b on the others)
+    base = v(∅),  base + Σ_j φ_j = f(x),  φ_j the Shapley values of v
+
+f is what the model itself answers. That contributions add up is checked for every row.
+Which column has how much is checked by a formula of the verifier's own: in closed form
+for linear models, over the leaves for trees, and otherwise by the definition for as
+many rows as the budget of mixed rows allows. Rounding is bounded and added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse, stats
+
+from certus.certificate import Claim, Status, Strength
+from certus.fingerprints import of_rows
+from certus.typing import Array
+from certus.verify.deciding import Number, gamma, proved, refused, status_of
+from certus.verify.explained_mixing import Played, answers, by_columns, mixer
+
+#: Mixed rows that a check by the definition may ask for, by level.
+BUDGET = {"quick": 20_000, "full": 20_000_000}
+#: How far sums may be off, as a share of the largest answer; by precision of the model.
+TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
+_GAME = "v(S) = mean over {} background rows of f(row on S, background elsewhere)"
+_SETS = "φ_j is the mean, over all orders of the columns, of what column j adds"
+
+
+class Explained(NamedTuple):
+    """What is claimed: contributions (rows × columns × outputs), base, and how.
+
+    ``way`` is "linear", "sets" (the definition), "trees" or "orders" (sampled, with
+    the ``orders`` drawn and the standard ``errors``).
+    """
+
+    values: Array
+    base: Array
+    method: str
+    way: str
+    errors: Array | None = None
+    orders: Array | None = None
+    delta: float = 0.05
+
+
+def explained_claims(
+    told: Explained,
+    played: Played,
+    *,
+    tol: float | None = None,
+    level: str = "quick",
+) -> tuple[list[Claim], Status, dict[str, Any]]:
+    """The claims about contributions, the status, and the fingerprint of the rows.
+
+    Parameters
+    ----------
+    told : Explained
+        What was computed elsewhere, and is not trusted.
+    played : Played
+        The model, the rows, the background and what the innermost model sees of them.
+    tol : float, optional
+        Largest share of the largest answer by which sums may be off.
+    level : {"quick", "full"}
+        How many rows are compared with the definition.
+    """
+    n, m = len(played.X), len(played.background)
+    f, precision = answers(played.model, told.method, played.X)
+    behind, _ = answers(played.model, told.method, played.background)
+    tol = TOLERANCE[precision] if tol is None else tol
+    shape = (n, told.values.shape[1], f.shape[1])
+    marks = of_rows(played.X, None, np.ones(n), holes=True)
+    marks["background"] = of_rows(played.background, None, np.ones(m), holes=True)
+    if told.values.shape != shape or told.base.shape != f.shape[1:]:
+        said = (
+            f"there are contributions of shape {told.values.shape}, but the model "
+            f"answers with {f.shape[1]} outputs for {n} rows"
+        )
+        lost = [refused("additivity", said, "explain this model and these rows again")]
+        return lost, Status.REFUTED, marks
+    scale = np.maximum(np.abs(f).max(axis=0), np.abs(behind).max(axis=0))
+    claims = [
+        _additivity(told, f, scale, tol, m),
+        _base(told, behind, scale, tol),
+        *_values(told, played, behind, scale, tol, level),
+    ]
+    missed = any(claim.met is False for claim in claims)
+    status = Status.REFUTED if missed else status_of(claims[0])
+    return claims, status, marks
+
+
+def _worst(off: Array, rounding: Array, scale: Array) -> Number:
+    """The largest number of a row of outputs, as a share of the largest answer."""
+    found = [
+        Number.share(float(a), float(r), float(s))
+        for a, r, s in zip(off, rounding, scale)
+    ]
+    return max(found, key=lambda number: number.most)
+
+
+def _additivity(told: Explained, f: Array, scale: Array, tol: float, m: int) -> Claim:
+    n, d, _ = told.values.shape
+    total = told.values.sum(axis=1) + told.base
+    size = np.abs(told.values).sum(axis=1) + np.abs(told.base) + np.abs(f)
+    off = np.abs(total - f)
+    off = np.where(np.isnan(off), np.inf, off)
+    found = _worst(off.max(axis=0), gamma(d + 3) * size.max(axis=0), scale)
+    row = int(off.max(axis=1).argmax())
+    return proved(
+        *("additivity", found, tol),
+        f"base value and contributions add up to the prediction in each of {n:,} rows, "
+        f"to {found.most:.1e} of the largest one",
+        missed=f"base value and contributions of row {row} miss the prediction by "
+        f"{found.value:.1e} of the largest one",
+        fix="explain again with the model as it is now, and the same background",
+        objective=_GAME.format(m),
+        theorem="the sums are computed again, with all rounding bounded",
+    )
+
+
+def _base(told: Explained, behind: Array, scale: Array, tol: float) -> Claim:
+    m = len(behind)
+    off = np.abs(behind.mean(axis=0) - told.base)
+    rounding = gamma(m + 2) * np.abs(behind).mean(axis=0) + gamma(2) * np.abs(told.base)
+    found = _worst(off, rounding, scale)
+    return proved(
+        *("base_value", found, tol),
+        f"the base value is the mean answer for {m:,} background rows",
+        missed=f"the mean answer for the {m:,} background rows is not the base value: "
+        f"it is off by {found.value:.1e} of the largest one",
+        fix="pass the background rows of the explanation",
+    )
+
+
+def _values(
+    told: Explained,
+    played: Played,
+    behind: Array,
+    scale: Array,
+    tol: float,
+    level: str,
+) -> list[Claim]:
+    """Whether each column has its own share."""
+    name = "contributions"
+    if played.encoder is not None and played.owner is not None:
+        apart = by_columns(played)
+        if apart is not None:
+            fix = "explain the pipeline without an encoder that mixes columns"
+            return [refused(name, apart, fix)]
+    if told.way == "linear":
+        return [_linear(told, played, scale, tol)]
+    if told.way == "trees":
+        from certus.verify.explained_trees import tree_values
+
+        return [tree_values(told, played, scale, tol, BUDGET[level])]
+    if told.way == "orders" and told.orders is not None:
+        return _drawn(told, played, scale, tol, level)
+    return [_defined(told, played, scale, tol, level)]
+
+
+# -- linear models ------------------------------------------------------------------
+
+
+def _linear(told: Explained, played: Played, scale: Array, tol: float) -> Claim:
+    name, n = "contributions", len(played.X)
+    W = np.atleast_2d(np.asarray(played.inner.coef_, dtype=np.float64))
+    rows, behind, owner = played.rows, played.behind, np.asarray(played.owner)
+    d, k = told.values.shape[1:]
+    if W.shape != (k, rows.shape[1]) or len(owner) != rows.shape[1]:
+        return refused(name, "the coefficients do not fit the columns", "explain again")
+    m = behind.shape[0]
+    centre = np.asarray(behind.mean(axis=0)).ravel()
+    spread = np.asarray(abs(behind).mean(axis=0)).ravel()
+    size = abs(rows).max(axis=0)
+    size = np.asarray(size.todense() if sparse.issparse(size) else size).ravel()
+    size = size + spread
+    off, rounding = np.zeros(k), np.zeros(k)
+    group = sparse.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))),
+                             shape=(d, len(owner)))
+    per_column = group @ (np.abs(W) * size).T  # (d, k)
+    rounding = gamma(m + len(owner) + 6) * per_column.max(axis=0)
+    for k_, w in enumerate(W):
+        expected = _shares(rows, centre, w, owner, d)
+        gap = np.abs(expected - told.values[:, :, k_]).max()
+        off[k_] = np.inf if np.isnan(gap) else gap
+    found = _worst(off, rounding, scale)
+    return proved(
+        *(name, found, tol),
+        f"each contribution in all {n:,} rows is coefficient × (value − background "
+        f"mean), to {found.most:.1e} of the largest prediction",
+        missed="a contribution is not coefficient × (value − background mean): it is "
+        f"off by {found.value:.1e} of the largest prediction",
+        fix="explain again with the model as it is now",
+        objective="φ_j = w_j (x_j − mean of background x_j), summed over the encoded "
+        "columns of j",
+        theorem="the Shapley values of a sum are the differences of its terms",
+    )
+
+
+def _shares(rows: Any, centre: Array, w: Array, owner: Array, d: int) -> Array:
+    """w_e (x_e − c_e), summed over the encoded columns of each column."""
+    if sparse.issparse(rows):
+        terms = sparse.csr_array(rows.multiply(w))
+        sums = sparse.csr_array(
+            (np.ones(len(owner)), (np.arange(len(owner)), owner)), shape=(len(owner), d)
+        )
+        moved = np.bincount(owner, weights=w * centre, minlength=d)
+        return np.asarray((terms @ sums).toarray() - moved)
+    terms = rows * w - w * centre
+    if len(owner) == d and (owner == np.arange(d)).all():
+        return np.asarray(terms)
+    found = np.zeros((len(rows), d))
+    for e, j in enumerate(owner):
+        found[:, j] += terms[:, e]
+    return found
+
+
+# -- by the definition --------------------------------------------------------------
+
+
+def _defined(
+    told: Explained, played: Played, scale: Array, tol: float, level: str
+) -> Claim:
+    n, d, k = told.values.shape
+    m, name = len(played.background), "contributions"
+    each = m << d if d <= 20 else math.inf
+    count = int(min(n, BUDGET[level] // each)) if each < math.inf else 0
+    if count == 0:
+        return refused(
+            name,
+            f"comparing one row with the definition takes {m:,} × 2^{d} mixed rows, "
+            "more than this level allows",
+            "certify(level='full'), or a smaller background",
+        )
+    ask = mixer(played, told.method)
+    if ask is None:
+        return _no_mixing(name)
+    chosen = np.unique(np.linspace(0, n - 1, count).astype(int))
+    off, rounding = np.zeros(k), np.zeros(k)
+    for i in chosen:
+        expected, size = _by_sets(ask, int(i), d)
+        off = np.maximum(off, np.abs(expected - told.values[i]).max(axis=0))
+        rounding = np.maximum(rounding, gamma(m + (1 << d) + 8) * size.max(axis=0))
+    found = _worst(np.where(np.isnan(off), np.inf, off), rounding, scale)
+    return proved(
+        *(name, found, tol),
+        f"the contributions in {len(chosen):,} of {n:,} rows are those of the "
+        f"definition, to {found.most:.1e} of the largest prediction",
+        missed="the contributions are not those of the definition: they are off by "
+        f"{found.value:.1e} of the largest prediction",
+        fix="explain again with the model as it is now, and the same background",
+        objective=_GAME.format(m),
+        theorem=_SETS,
+    )
+
+
+def _no_mixing(name: str) -> Claim:
+    return refused(
+        name,
+        "mixed rows of this kind of table cannot be built again",
+        "pass rows and background as an array, or as a pandas or polars frame",
+    )
+
+
+def _by_sets(ask: Callable[[int, Array], Array], i: int, d: int) -> tuple[Array, Array]:
+    """φ of row i as a sum over all sets, and the sum of the sizes of its terms."""
+    masks = ((np.arange(1 << d)[:, None] >> np.arange(d)) & 1).astype(bool)
+    v = ask(i, masks).mean(axis=1)  # (sets, k)
+    size = masks.sum(axis=1)
+    found, sizes = [], []
+    for j in range(d):
+        without = np.flatnonzero(~masks[:, j])
+        weight = np.array([1.0 / (d * math.comb(d - 1, int(s))) for s in size[without]])
+        upper, lower = v[without + (1 << j)], v[without]
+        found.append(weight @ (upper - lower))
+        sizes.append(weight @ (np.abs(upper) + np.abs(lower)))
+    return np.array(found), np.array(sizes)
+
+
+# -- sampled orders -----------------------------------------------------------------
+
+
+def _drawn(
+    told: Explained, played: Played, scale: Array, tol: float, level: str
+) -> list[Claim]:
+    """Repeat the recorded orders for some rows; an interval from their spread."""
+    orders = np.asarray(told.orders)
+    (n, d, k), T, m = told.values.shape, len(orders), len(played.background)
+    name = "contributions"
+    ask = mixer(played, told.method)
+    if ask is None:
+        return [_no_mixing(name)]
+    count = int(np.clip(BUDGET[level] // (2 * T * m * (d + 1)), 1, n))
+    chosen = np.unique(np.linspace(0, n - 1, count).astype(int))
+    off, width, rounding = np.zeros(k), np.zeros(k), np.zeros(k)
+    sure = float(stats.t.ppf(1 - told.delta / (2 * n * d * k), T - 1))
+    for i in chosen:
+        draws = np.array([_one_draw(ask, int(i), order) for order in orders])
+        mean, spread = draws.mean(axis=0), draws.std(axis=0, ddof=1)
+        off = np.maximum(off, np.abs(mean - told.values[i]).max(axis=0))
+        width = np.maximum(width, sure * spread.max(axis=0) / math.sqrt(T))
+        size = np.abs(draws).max(axis=(0, 1)) + scale
+        rounding = np.maximum(rounding, gamma(m + T + 8) * 2 * size)
+    found = _worst(np.where(np.isnan(off), np.inf, off), rounding, scale)
+    replay = proved(
+        *("replayed_orders", found, tol),
+        f"the {T:,} recorded orders give the same contributions again, in "
+        f"{len(chosen):,} of {n:,} rows",
+        missed="the recorded orders give other contributions: they are off by "
+        f"{found.value:.1e} of the largest prediction",
+        fix="explain again with the model as it is now, and the same background",
+    )
+    share = max(
+        (float(w / s) if s > 0 else 0.0 for w, s in zip(width, scale)), default=0.0
+    )
+    interval = Claim(
+        *(name, Strength.STATISTICAL, share),
+        objective=_GAME.format(m),
+        theorem="Student's t over independent draws, with a union bound over rows, "
+        "columns and outputs",
+        assumptions=(
+            f"the orders were drawn at random, and the mean of {T} draws is close to "
+            "normal",
+        ),
+        delta=told.delta,
+        detail=f"the contributions in {len(chosen):,} of {n:,} rows are within "
+        f"±{share:.2g} of the largest prediction, by {T:,} sampled orders",
+    )
+    return [replay, interval]
+
+
+def _one_draw(ask: Callable[[int, Array], Array], i: int, order: Array) -> Array:
+    """The mean of an order and its reverse: what each column adds."""
+    d = len(order)
+    found: list[Array] = []
+    for way in (order, order[::-1]):
+        place = np.empty(d, dtype=int)
+        place[way] = np.arange(d)
+        masks = place[None, :] < np.arange(d + 1)[:, None]
+        v = ask(i, masks).mean(axis=1)
+        found.append(v[place + 1] - v[place])
+    return np.asarray((found[0] + found[1]) / 2)
