@@ -14,6 +14,8 @@ from certus.selection import compare as compare
 from certus.config import config_context as config_context
 from certus import decomposition as decomposition
 from certus import diagnostics as diagnostics
+from certus.explanations import explain as explain
+from certus import explanations as explanations
 from certus import fairness as fairness
 from certus import generative as generative
 from certus.config import get_config as get_config

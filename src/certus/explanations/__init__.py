@@ -1,4 +1,4 @@
-"""Explanations: what each column contributed to a prediction, and what would flip it."""
+"""Explanations: what each column contributed, and what would flip a decision."""
 
 from __future__ import annotations
 

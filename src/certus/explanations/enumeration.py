@@ -12,14 +12,14 @@ from math import factorial
 
 import numpy as np
 
-from certus.explanations.games import TOGETHER, Game
+from certus.explanations.games import TOGETHER, MixingGame
 from certus.typing import Array
 
 #: Columns that may differ, at most.
 MOST_COLUMNS = 12
 
 
-def moving_columns(game: Game) -> Array:
+def moving_columns(game: MixingGame) -> Array:
     """Whether each row differs from some background row in each column."""
     n, m = game.rows.n, game.rows.m
     if game.table is None or game.mixable is None:
@@ -30,7 +30,8 @@ def moving_columns(game: Game) -> Array:
     apart = np.zeros((n, game.d), dtype=bool)
     low, high = Z[n : n + m].min(axis=0), Z[n : n + m].max(axis=0)
     differs = ~((Z[:n] == low) & (Z[:n] == high))
-    np.logical_or.at(apart, (slice(None), owner), differs)
+    for e, j in enumerate(np.asarray(owner)):
+        apart[:, j] |= differs[:, e]
     return apart
 
 
@@ -48,7 +49,7 @@ def subset_weights(d: int) -> Array:
     return np.where(inside == 1, with_j, -up[size]) / total
 
 
-def enumerated_contributions(game: Game, moving: Array) -> Array:
+def enumerated_contributions(game: MixingGame, moving: Array) -> Array:
     """Contributions of shape (rows, columns, outputs), exact up to rounding."""
     n = game.rows.n
     found = np.zeros((n, game.d, game.k))
@@ -60,7 +61,7 @@ def enumerated_contributions(game: Game, moving: Array) -> Array:
     return found
 
 
-def set_values(game: Game, i: int, players: Array) -> Array:
+def set_values(game: MixingGame, i: int, players: Array) -> Array:
     """v(S) for all sets of these players, of shape (2^p, outputs)."""
     n, m, p = game.rows.n, game.rows.m, len(players)
     behind = np.arange(n, n + m)

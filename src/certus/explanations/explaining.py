@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-import numpy as np
 from scipy import stats
 
 from certus.base import check_choice, check_number, generator_of, thread_budget
@@ -24,11 +23,12 @@ from certus.explanations.enumeration import (
     enumerated_contributions,
     moving_columns,
 )
-from certus.explanations.games import Game, game_of
+from certus.explanations.games import MixingGame, game_of
 from certus.explanations.linear import coefficients, linear_contributions
 from certus.explanations.sampling import number_of_draws, sampled_contributions
+from certus.explanations.trees import ReadTrees, tree_contributions, trees_of
 from certus.typing import Array, MatrixLike, RandomState
-from certus.verify import Explained, Played, explained_claims
+from certus.verify import Played, ToldShares, explained_claims
 
 __all__ = ["explain"]
 
@@ -39,6 +39,7 @@ _METHODS = ("auto", "exact", "sampled")
 WAYS = {
     "linear": "closed form of a linear model",
     "sets": "the definition, over all sets of columns",
+    "trees": "exact over all leaves of the trees",
     "orders": "sampled orders of the columns",
 }
 
@@ -120,12 +121,12 @@ def explain(
     game = game_of(model, X, background, output)
     found = _contributions(game, method, max_asked, random_state)
     base = game.answers[game.rows.n :].mean(axis=0)
-    told = Explained(
+    told = ToldShares(
         *(found.values, base, game.answer.method, found.way),
         *(found.errors, found.orders, delta),
     )
     spent = time.perf_counter() - start
-    certificate = _certificate(told, game, tol, "quick", spent)
+    certificate = _certificate(told, played(game, found.read), tol, "quick", spent)
     low, high = _interval(found, delta)
     return Contributions(
         columns=game.rows.columns,
@@ -144,25 +145,32 @@ def explain(
     )
 
 
-class _Found(NamedTuple):
+class _Shares(NamedTuple):
     values: Array
     way: str
     errors: Array | None = None
     orders: Array | None = None
+    read: ReadTrees | None = None
 
 
-def _contributions(game: Game, method: str, most: int, random_state: Any) -> _Found:
+def _contributions(
+    game: MixingGame, method: str, most: int, random_state: Any
+) -> _Shares:
     """Choose the way: a closed form, the definition, or sampled orders."""
     if method != "sampled":
         W = coefficients(game)
         if W is not None:
-            return _Found(linear_contributions(game, W), "linear")
+            return _Shares(linear_contributions(game, W), "linear")
+        read = trees_of(game)
+        values = None if read is None else tree_contributions(game, read)
+        if values is not None:
+            return _Shares(values, "trees", read=read)
     moving = moving_columns(game)
     widest = int(moving.sum(axis=1).max(initial=0))
     asked = game.rows.m * float((2.0 ** moving.sum(axis=1)).sum())
     fits = widest <= MOST_COLUMNS and asked <= most
     if fits and method != "sampled":
-        return _Found(enumerated_contributions(game, moving), "sets")
+        return _Shares(enumerated_contributions(game, moving), "sets")
     if method == "exact":
         raise ValueError(
             f"No closed form is known for {type(game.inner).__name__}, and the "
@@ -173,10 +181,10 @@ def _contributions(game: Game, method: str, most: int, random_state: Any) -> _Fo
     draws = number_of_draws(game, moving, most)
     rng = generator_of(random_state)
     values, errors, orders = sampled_contributions(game, draws, rng)
-    return _Found(values, "orders", errors, orders)
+    return _Shares(values, "orders", errors, orders)
 
 
-def _interval(found: _Found, delta: float) -> tuple[Array | None, Array | None]:
+def _interval(found: _Shares, delta: float) -> tuple[Array | None, Array | None]:
     """Student's t over draws, for all rows, columns and outputs together."""
     if found.errors is None or found.orders is None:
         return None, None
@@ -186,12 +194,12 @@ def _interval(found: _Found, delta: float) -> tuple[Array | None, Array | None]:
 
 
 def _certificate(
-    told: Explained, game: Game, tol: float | None, level: str, spent: float
+    told: ToldShares, parts: Played, tol: float | None, level: str, spent: float
 ) -> Certificate:
     start = time.perf_counter()
-    found = explained_claims(told, played(game), tol=tol, level=level)
+    found = explained_claims(told, parts, tol=tol, level=level)
     return Certificate.of(
-        *(game.model, found),
+        *(parts.model, found),
         origin="certify",
         level=level,
         seconds=time.perf_counter() - start,
@@ -201,22 +209,28 @@ def _certificate(
 
 
 def recheck(
-    told: Explained, model: Any, X: Any, background: Any, tol: float | None, level: str
+    told: ToldShares, model: Any, X: Any, background: Any, tol: float | None, level: str
 ) -> Certificate:
     """Read model, rows and background again, and let the verifier check the parts."""
     game = game_of(model, X, background, "auto")
-    return _certificate(told, game, tol, level, 0.0)
+    read = trees_of(game) if told.way == "trees" else None
+    return _certificate(told, played(game, read), tol, level, 0.0)
 
 
-def played(game: Game) -> Played:
+def played(game: MixingGame, read: ReadTrees | None = None) -> Played:
     """The parts that the verifier works with."""
     n, rows = game.rows.n, game.rows
     plain = game.inner is game.model
     numbers = game.numbers
     parts = (None, None) if numbers is None else (numbers[:n], numbers[n:])
+    parts = parts if read is None else (read.rows, read.behind)
     encoder = None if plain or game.owner is None else game.encode
     return Played(
-        *(game.model, rows.first, rows.background, game.inner, *parts, game.owner),
+        *(game.model, rows.first, rows.background, game.inner),
+        rows=parts[0],
+        behind=parts[1],
+        owner=game.owner,
         encoder=encoder,
         table=rows.table,
+        trees=None if read is None else read.trees,
     )

@@ -19,7 +19,7 @@ from scipy import sparse
 from certus.base import take
 from certus.explanations.answers import Answer, answer_of, ask
 from certus.explanations.owners import owners_of
-from certus.explanations.rows import Rows, read_rows
+from certus.explanations.rows import StackedRows, read_rows
 from certus.tables.errors import did_you_mean
 from certus.typing import Array, MatrixLike
 
@@ -30,15 +30,15 @@ TOGETHER = 1 << 16
 
 
 @dataclass(frozen=True)
-class Game:
+class MixingGame:
     """A model as a function of mixed rows.
 
-    ``table`` has all rows as ``inner`` sees them, or is None if only the whole ``model``
-    can be asked; ``owner`` has the user's column of each of its columns.
+    ``table`` has all rows as ``inner`` sees them, or is None if only the whole
+    ``model`` can be asked; ``owner`` has the user's column of each of its columns.
     """
 
     model: Any
-    rows: Rows
+    rows: StackedRows
     answer: Answer
     inner: Any
     table: Any
@@ -93,7 +93,7 @@ class Game:
 
     @cached_property
     def numbers(self) -> Any:
-        """The encoded rows as numbers, dense or sparse; None if they are not numbers."""
+        """The encoded rows as numbers, dense or sparse; None if they are texts."""
         if self.owner is None:
             return None
         if sparse.issparse(self.table):
@@ -107,7 +107,7 @@ class Game:
 
 def game_of(
     model: Any, X: MatrixLike, background: MatrixLike | None, output: str
-) -> Game:
+) -> MixingGame:
     """Read model, rows and background, and decide what is explained."""
     model = _best_of(model)
     X, background = _in_order(model, X), _in_order(model, background)
@@ -119,7 +119,7 @@ def game_of(
         answer = answer_of(model, output, take(rows.table, few))
     else:
         answer = answer_of(inner, output, take(table, few))
-    game = Game(model, rows, answer, inner, table, owner)
+    game = MixingGame(model, rows, answer, inner, table, owner)
     bad = ~np.isfinite(game.answers).all(axis=1)
     if bad.any():
         raise ValueError(
@@ -156,7 +156,7 @@ def _in_order(model: Any, X: Any) -> Any:
     return X if names == given else X[names]
 
 
-def _check_width(model: Any, rows: Rows) -> None:
+def _check_width(model: Any, rows: StackedRows) -> None:
     expected = getattr(model, "n_features_in_", None)
     if expected is not None and expected != len(rows.columns):
         raise ValueError(
@@ -165,7 +165,7 @@ def _check_width(model: Any, rows: Rows) -> None:
         )
 
 
-def _encoded(model: Any, rows: Rows) -> tuple[Any, Any, Array | None]:
+def _encoded(model: Any, rows: StackedRows) -> tuple[Any, Any, Array | None]:
     """The innermost model, all rows as it sees them, and the owner of each column."""
     d = len(rows.columns)
     table, owner, inner = rows.table, np.arange(d), model

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.explanations.games import Game
+from certus.explanations.games import MixingGame
 from certus.typing import Array
 
 
-def coefficients(game: Game) -> Array | None:
+def coefficients(game: MixingGame) -> Array | None:
     """Coefficients of shape (outputs, encoded columns) if the model is linear."""
     coef, Z = getattr(game.inner, "coef_", None), game.numbers
     if coef is None or Z is None or sparse.issparse(coef):
@@ -29,7 +29,7 @@ def coefficients(game: Game) -> Array | None:
     return W if close else None
 
 
-def linear_contributions(game: Game, W: Array) -> Array:
+def linear_contributions(game: MixingGame, W: Array) -> Array:
     """Contributions of shape (rows, columns, outputs)."""
     n, Z, owner = game.rows.n, game.numbers, game.owner
     plain = np.array_equal(owner, np.arange(game.d))  # type: ignore[arg-type]

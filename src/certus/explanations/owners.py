@@ -16,8 +16,13 @@ from certus.typing import Array
 
 #: Transformers of scikit-learn that keep one column for each column.
 SAME = {
-    "StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler",
-    "QuantileTransformer", "PowerTransformer", "OrdinalEncoder",
+    "StandardScaler",
+    "MinMaxScaler",
+    "MaxAbsScaler",
+    "RobustScaler",
+    "QuantileTransformer",
+    "PowerTransformer",
+    "OrdinalEncoder",
 }
 
 
@@ -93,7 +98,7 @@ def _of_column_transformer(encoder: Any, d: int) -> Array | None:
             continue
         places = _places(columns, names, d)
         inner = None if places is None else _owners(step, len(places))
-        if inner is None or len(inner) != where.stop - where.start:
+        if places is None or inner is None or len(inner) != where.stop - where.start:
             return None
         parts.append((where.start, places[inner]))
     parts.sort(key=lambda part: part[0])

@@ -23,7 +23,7 @@ MOST_BACKGROUND = 100
 
 
 @dataclass(frozen=True)
-class Rows:
+class StackedRows:
     """n rows to explain, followed by m background rows."""
 
     table: Any
@@ -65,7 +65,7 @@ class Rows:
         return [series[:last].to_list() for series in self._series]
 
 
-def read_rows(X: MatrixLike, background: MatrixLike | None) -> Rows:
+def read_rows(X: Any, background: MatrixLike | None) -> StackedRows:
     """Read rows and background; if none is given, some of the rows serve as such."""
     X = _readable(X, "X")
     n = X.shape[0]
@@ -89,7 +89,7 @@ def read_rows(X: MatrixLike, background: MatrixLike | None) -> Rows:
         table = np.concatenate([X, np.asarray(behind)])
     else:
         table = _stacked(X, behind)
-    return Rows(table, n, int(behind.shape[0]), names)
+    return StackedRows(table, n, int(behind.shape[0]), names)
 
 
 def _readable(X: Any, name: str) -> Any:
@@ -123,8 +123,11 @@ def _same_columns(X: Any, behind: Any) -> None:
         )
     if framed[0] and list(X.columns) != list(behind.columns):
         ours, theirs = map(set, (X.columns, behind.columns))
-        apart = [str(name) for name in [*X.columns, *behind.columns]
-                 if name not in ours & theirs]
+        apart = [
+            str(name)
+            for name in [*X.columns, *behind.columns]
+            if name not in ours & theirs
+        ]
         what = f"differ in {', '.join(apart[:3])}" if apart else "differ in order"
         raise ValueError(
             f"The columns of X and background {what}. Pass the same columns, in the "

@@ -9,7 +9,7 @@ from certus.verify.adversarial import distance_claim
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
 from certus.verify.decisions import Costs, cost_claims, recall_claims
-from certus.verify.explained import Explained, explained_claims
+from certus.verify.explained import ToldShares, explained_claims
 from certus.verify.explained_mixing import Played
 from certus.verify.graph_networks import node_accuracy_claim
 from certus.verify.judging import check, judge
@@ -47,11 +47,11 @@ from certus.verify.statistical import risk_claims
 #: The public interface: other packages use these names only, not the modules.
 __all__ = [
     "Costs",
-    "Explained",
     "PlainNetwork",
     "Played",
     "Proof",
     "Said",
+    "ToldShares",
     "accuracy_claim",
     "among",
     "answer_logs",

@@ -82,9 +82,7 @@ def mixer(played: Played, method: str) -> Callable[[int, Array], Array] | None:
             for start in range(0, len(masks), step):
                 inside = masks[start : start + step][:, owner]
                 mixed = np.where(inside[:, None, :], rows[i], behind[None])
-                z, _ = answers(
-                    played.inner, method, mixed.reshape(-1, mixed.shape[2])
-                )
+                z, _ = answers(played.inner, method, mixed.reshape(-1, mixed.shape[2]))
                 parts.append(z.reshape(len(inside), m, -1))
             return np.concatenate(parts)
 
@@ -111,7 +109,7 @@ def _mixed_columns(table: Any, places: Array) -> Any:
     """A frame whose column j is taken at the rows ``places[:, j]``."""
     columns = {}
     for j, name in enumerate(table.columns):
-        part = _taken(table[name], places[:, j])
+        part = taken(table[name], places[:, j])
         drop = hasattr(part, "reset_index")
         columns[name] = part.reset_index(drop=True) if drop else part
     return type(table)(columns)
@@ -120,8 +118,10 @@ def _mixed_columns(table: Any, places: Array) -> Any:
 def _written(played: Played) -> tuple[Array, Array] | None:
     """Encoded rows and background as arrays that the inner model takes."""
     rows, behind = played.rows, played.behind
-    if rows is None or played.owner is None or hasattr(played.X, "columns") and (
-        played.encoder is None
+    if (
+        rows is None
+        or played.owner is None
+        or (hasattr(played.X, "columns") and (played.encoder is None))
     ):
         return None
     if not sparse.issparse(rows):
@@ -131,7 +131,8 @@ def _written(played: Played) -> tuple[Array, Array] | None:
     return rows.toarray(), behind.toarray()
 
 
-def _taken(X: Any, places: Array) -> Any:
+def taken(X: Any, places: Array) -> Any:
+    """Some rows of an array or a frame."""
     return X.iloc[places] if hasattr(X, "iloc") else X[places]
 
 
@@ -156,9 +157,10 @@ def by_columns(played: Played) -> str | None:
         return None
     ours = np.linspace(0, n - 1, count).astype(int)
     theirs = np.linspace(0, m - 1, count).astype(int)
-    row, behind = _taken(played.X, ours), _taken(played.background, theirs)
-    above, below = (_dense(part[at]) for part, at in
-                    ((played.rows, ours), (played.behind, theirs)))
+    row, behind = taken(played.X, ours), taken(played.background, theirs)
+    above, below = (
+        _dense(part[at]) for part, at in ((played.rows, ours), (played.behind, theirs))
+    )
     for t in range(SETS):
         inside = ((np.arange(d) * 7 + t * 5 + (np.arange(d) * (t + 1)) // 3) % 3) < 1
         try:
