@@ -11,12 +11,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 __all__ = ["main"]
+
+#: When the command began, by ``time.perf_counter()``.
+_BEGAN = [time.perf_counter()]
 
 DONE, FAILED, USAGE, MISSED, REFUTED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -42,6 +46,7 @@ def main(args: Sequence[str] | None = None) -> int:
     certus ...
     0
     """
+    _BEGAN[0] = time.perf_counter() - (_age() if args is None else 0.0)
     try:
         from certus.cli import screen
 
@@ -59,6 +64,23 @@ def main(args: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before the handler is in place
         sys.stderr.write("certus: interrupted; nothing was written.\n")
         return INTERRUPTED
+
+
+def _age() -> float:
+    """Seconds since the process began, where the system tells; else 0."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        age = now - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError, IndexError):
+        return 0.0
+    return age if 0 <= age < 60 else 0.0
+
+
+def spent() -> float:
+    """Seconds since the command began."""
+    return time.perf_counter() - _BEGAN[0]
 
 
 def _run(args: Sequence[str] | None) -> int:

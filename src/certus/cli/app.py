@@ -140,9 +140,11 @@ def fit(
     max_time: Annotated[
         float | None,
         typer.Option(
+            "--max-time",
+            "--time-limit",
             metavar="SECONDS",
             min=0.0,
-            help="Start no new fit after this many seconds.",
+            help="Time limit of the whole command.",
         ),
     ] = None,
     refit: Annotated[

@@ -10,16 +10,21 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
+from certus._core.alarm import TimeIsUp, alarm
 from certus.cli import INTERRUPTED, MISSED, files
 from certus.cli.data import LabelledTable, read_training
+from certus.cli.limits import model_seconds, seconds_left, too_short, until_limit
 from certus.cli.models import build, find_model, load_foreign
 from certus.cli.screen import (
     Stop,
     out,
     progress,
+    remark,
     say,
     say_certificate,
     say_claims,
@@ -86,10 +91,12 @@ def run(
     places = _places(path, out_path, report_path) if keep_files else (None, None)
     models = {named.command: build(named, plan.settings, plan.seed)} if named else None
     also = load_foreign(plan.also, plan.seed)
-    with progress() as step:
+    with progress(limit=plan.max_time) as step:
         step(f"reading {path.name if path else 'the example'}")
         wanted = None if named is None else named.predicts == "labels"
-        data = read_training(path, target, plan.drop, wanted, plan.encoding)
+        with until_limit(plan.max_time):
+            data = read_training(path, target, plan.drop, wanted, plan.encoding)
+            import_module("certus.selection")  # which takes time, too
         for column in (*plan.keep, plan.groups, plan.time):
             data.require(column)
         comparison = _compare(data, plan, models, also, step)
@@ -134,14 +141,11 @@ def _compare(
                 recall=plan.recall,
                 refit=plan.refit,
                 random_state=plan.seed or 0,
-                max_time=plan.max_time,
+                max_time=model_seconds(plan.max_time),
                 on_step=step,
             )
     except TimeoutError:
-        raise Stop(
-            f"no model was fitted within {plan.max_time:g} s; nothing was written. "
-            "Raise --max-time, or choose one model with --model."
-        ) from None
+        raise too_short(plan.max_time) from None
 
 
 def read_bounds(text: str | None) -> tuple[float, float] | None:
@@ -221,18 +225,24 @@ def _write(result: FitOutcome, max_time: float | None, step: Any) -> FitOutcome:
     except persist.ModelFileError as error:
         raise Stop(str(error)) from None
     step("writing the report", 1.0)
-    seconds = REPORT_SECONDS
-    if max_time is not None:
-        seconds = max(0.1, min(seconds, max_time - found.seconds))
+    left = seconds_left(max_time)
+    seconds = REPORT_SECONDS if left is None else min(REPORT_SECONDS, 0.5 * left)
     try:
-        report = audit(
-            found.model,
-            result.data.X,
-            result.data.y,
-            comparison=found,
-            target=result.data.target,
-            max_time=seconds,
+        with alarm(None if left is None else perf_counter() + left):
+            report = audit(
+                found.model,
+                result.data.X,
+                result.data.y,
+                comparison=found,
+                target=result.data.target,
+                max_time=max(0.05, seconds),
+            )
+    except TimeIsUp:
+        remark(
+            "the time limit left no time for the report. To make it: certus audit "
+            f"{result.out} {result.source or ''}"
         )
+        return result._replace(report=None)
     except KeyboardInterrupt:
         return result._replace(report=None, code=INTERRUPTED)
     try:

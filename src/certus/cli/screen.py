@@ -219,11 +219,12 @@ class StepOpener(Protocol):
 
 
 @contextmanager
-def progress(steps: int = 1) -> Iterator[StepOpener]:
+def progress(steps: int = 1, limit: float | None = None) -> Iterator[StepOpener]:
     """Show a bar on stderr after a second; in a pipe, a line every few seconds.
 
     Yields a function that opens the next step: one of ``steps`` equal ones, unless the
-    call says which share of the work is done. The time left is a guess from that share.
+    call says which share of the work is done. The time left is a guess from that share,
+    and never beyond the ``limit`` in seconds.
     """
     from rich import progress as bars
 
@@ -252,6 +253,8 @@ def progress(steps: int = 1) -> Iterator[StepOpener]:
         if seconds is None and share and 0.02 < share < 1:
             spent = time.monotonic() - start
             seconds = spent / done - spent
+            if limit is not None:
+                seconds = min(seconds, max(0.0, limit - spent))
         left = "" if seconds is None else _left(seconds)
         bar.update(task, description=shorten(name), completed=done, left=left)
         if lines is not None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import get_tags
 
+from certus._core.alarm import TimeIsUp, alarm
 from certus.certificate import Certificate, Claim, Strength
 from certus.certifying import certify
 from certus.config import config_context, show_versions
@@ -413,12 +414,20 @@ def _look(
     learning = curves.Learning(None, why or "the training rows were not passed")
     if rows is not None and not why:
         folds = curves.splits(rows, task, cv, rng)
-        learning = curves.learning(model, rows, task, folds, 0.4 * seconds)
+        learning = _within(
+            0.4 * seconds,
+            lambda limit: curves.learning(model, rows, task, folds, limit),
+            curves.Learning(None, _NO_TIME),
+        )
         penalty = penalties.penalty_of(model, rows.X)
     keep(learning.figure, "learning curve", learning.reason)
     if learning.errors and rows is not None and penalty is not None:
-        drawn = penalties.validation(
-            penalty, rows, task, folds, 0.35 * seconds, learning
+        drawn = _within(
+            0.35 * seconds,
+            lambda limit: penalties.validation(
+                penalty, rows, task, folds, limit, learning
+            ),
+            (None, _NO_TIME),
         )
         keep(drawn[0], "validation curve", drawn[1])
     judged, guess, shares, source = _predictions(model, rows, unseen, learning)
@@ -432,13 +441,30 @@ def _look(
         figures.append(predictions.residuals(judged, guess, task, source, rng))
     seen = unseen or rows
     if seen is not None:
-        drawn = predictions.importance(model, seen, task, 0.25 * seconds, rng)
+        drawn = _within(
+            0.25 * seconds,
+            lambda limit: predictions.importance(model, seen, task, limit, rng),
+            (None, _NO_TIME),
+        )
         if drawn[0] is None:
             drawn = predictions.coefficient_figure(model, seen, task), drawn[1]
         keep(drawn[0], "importance of columns", drawn[1])
     return AuditFigures(
         figures, left_out, learning, guess if judged is unseen else None
     )
+
+
+#: Why a figure is left out that took longer than it may.
+_NO_TIME = "there was no time for it"
+
+
+def _within(seconds: float, draw: Callable[[float], Any], otherwise: Any) -> Any:
+    """What is drawn within a time limit, or something else."""
+    try:
+        with alarm(time.perf_counter() + 1.5 * seconds):
+            return draw(seconds)
+    except TimeIsUp:
+        return otherwise
 
 
 def _predictions(

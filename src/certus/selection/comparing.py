@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from certus._core.alarm import TimeIsUp, alarm
 from certus.base import check_number
 from certus.certificate import Claim, Status
 from certus.config import config_context, get_config
@@ -25,7 +26,13 @@ from certus.selection.lineup import Models, choose, make_lineup
 from certus.selection.opening import AskedMetric, Opened, bins_of, open_rows
 from certus.selection.preparation import Prepared, prepare
 from certus.selection.race import Race, Step, take_target
-from certus.selection.refitting import ALWAYS_BELOW, PARTS, ChosenModel, Refitted
+from certus.selection.refitting import (
+    ALWAYS_BELOW,
+    NO_TIME,
+    PARTS,
+    ChosenModel,
+    Refitted,
+)
 from certus.selection.refitting import refit as refit_model
 from certus.selection.splits import FEWEST
 from certus.typing import ArrayLike, MatrixLike
@@ -139,7 +146,8 @@ def compare(
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold.
     max_time : float, optional
-        Seconds after which no further fit is begun.
+        Seconds after which no further fit is begun, and a candidate that is not
+        complete is given up. The claims about the chosen model come afterwards.
     random_state : int, default=0
         Seed or generator of all random numbers. They decide the split, and what models
         draw.
@@ -173,15 +181,21 @@ def compare(
     check_number("random_state", random_state, 0, 2**32 - 1, integer=True)
     check_number("max_time", max_time, open_low=True, none=True)
     about = metric, positive
-    ready = prepare(
-        *(X, y, task, groups, time, keep, fraction, folds, random_state), *about
-    )
+    deadline = None if max_time is None else start + max_time
+    try:
+        with alarm(deadline):
+            ready = prepare(
+                *(X, y, task, groups, time, keep, fraction, folds, random_state), *about
+            )
+    except TimeIsUp:
+        raise TimeoutError(
+            "the table could not be read within the time limit. Raise it."
+        ) from None
     costs = check_decision(ready.task, cost, recall)
     refits = _refits(refit, ready, recall)
     ready = ready._replace(decides=costs is not None or recall is not None)
     lineup = make_lineup(ready, models, also, random_state)
-    deadline = None if max_time is None else start + max_time
-    race = Race(ready, deadline, on_step or (lambda text, share: None))
+    race = Race(ready, deadline, _steps(on_step, refits))
     with config_context(on_uncertified="ignore", on_interrupt="raise"):
         rows, status = race.run(lineup)
     if status is Status.INTERRUPTED and get_config()["on_interrupt"] == "raise":
@@ -238,6 +252,22 @@ def compare(
 # ---- the model on all rows ---------------------------------------------------------
 
 
+#: Of the work, the share before the model is fitted again.
+_BEFORE = 0.6
+
+
+def _steps(on_step: Step | None, refits: bool) -> Step:
+    """Shares of the whole work; those above 1 are of a refit."""
+    if on_step is None:
+        return lambda text, share: None
+    if not refits:
+        return on_step
+    whole = _BEFORE, 1 - _BEFORE
+    return lambda text, share: on_step(
+        text, whole[0] * min(share, 1.0) + whole[1] * min(max(share - 1, 0.0), 1.0)
+    )
+
+
 def _refits(refit: bool | None, ready: Prepared, recall: float | None) -> bool:
     """Whether to fit again to all rows."""
     if refit is not None and not isinstance(refit, bool | np.bool_):
@@ -257,8 +287,13 @@ def _again(
 ) -> tuple[Refitted, Status]:
     """The model on all rows; Ctrl-C keeps the one that was judged."""
     try:
-        with config_context(on_uncertified="ignore", on_interrupt="raise"):
+        with (
+            config_context(on_uncertified="ignore", on_interrupt="raise"),
+            alarm(race.deadline),
+        ):
             again = refit_model(race, judged, y, folds)
+    except (TimeIsUp, TimeoutError):
+        return Refitted(judged.model, note=NO_TIME), judged.status
     except KeyboardInterrupt:
         if get_config()["on_interrupt"] == "raise":
             raise

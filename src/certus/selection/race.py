@@ -8,14 +8,18 @@ compare.
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
+from threadpoolctl import ThreadpoolController
 
+from certus._core.alarm import TimeIsUp, alarm
 from certus.calibration import PlattClassifier
 from certus.certificate import Certificate, Status
 from certus.config import config_context
@@ -35,6 +39,9 @@ __all__ = ["FAILURES", "Race", "Step", "take_target"]
 #: Bytes of encoded folds kept; beyond, a fold is encoded again for each candidate.
 _MEMORY = 1 << 30
 _INNER_FOLDS = 3
+#: All models use one thread below this many rows, and those of other libraries below
+#: that many.
+_ONE_THREAD, _THREADED_ROWS = 2_000, 20_000
 #: From this many rows on, one inner fold says enough.
 _MANY = 1_000
 
@@ -88,7 +95,10 @@ class Race:
                 continue
             before = self._done
             try:
-                row = self._measure(candidate)
+                with alarm(self._latest()), _sharing(candidate, len(self.ready.y)):
+                    row = self._measure(candidate)
+            except TimeIsUp:
+                row = _blank(candidate, LATE)
             except KeyboardInterrupt:
                 status, row = Status.INTERRUPTED, _blank(candidate, "interrupted")
             if row.reason == LATE:
@@ -114,6 +124,10 @@ class Race:
         if times or candidate.kind == "baseline":
             return _still_needed(times, folds)
         return self._pace * candidate.weight
+
+    def _latest(self) -> float | None:
+        """The moment at which even a fit that never asks for the time must end."""
+        return None if self.deadline is None else self.deadline - 1.5 * self._longest
 
     def _late(self, needed: float = 0.0) -> bool:
         """Whether a fit of that many seconds, and the final one, would be too late."""
@@ -250,7 +264,7 @@ class Race:
         model = clone(model)
         if self.deadline is not None and "max_time" in model.get_params(deep=False):
             left = self.deadline - time.perf_counter()
-            model.set_params(max_time=max(1e-3, left))
+            model.set_params(max_time=float(f"{max(1e-3, left):.3g}"))
         return model
 
     # ---- tables --------------------------------------------------------------------
@@ -286,7 +300,7 @@ class Race:
         """
         self._folds.clear()
         what = "all training rows" if rows is None else "all rows"
-        self.step(f"{candidate.name}, {what}", 1.0)
+        self.step(f"{candidate.name}, {what}", 1.0 if rows is None else 2.0)
         rows = self.ready.split.training if rows is None else rows
         policy = {"on_uncertified": "ignore", "on_interrupt": "return"}
         policy["certify"] = "always"
@@ -320,6 +334,27 @@ class Race:
         with config_context(**policy):
             pipeline.fit(X, take_target(y, self.ready.y, rows))
         return pipeline, choice
+
+
+@contextmanager
+def _sharing(candidate: Candidate, n: int) -> Iterator[None]:
+    """One thread on small tables, and for other libraries' models on busy machines.
+
+    Threads of OpenMP and BLAS wait for one another without letting go of the processor:
+    on a busy machine two of them can take forty times as long as one. Small tables gain
+    nothing from two.
+    """
+    foreign = candidate.kind == "foreign"
+    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
+    if n < _ONE_THREAD:
+        limited = None  # all of them
+    elif foreign and (busy or n < _THREADED_ROWS):
+        limited = "openmp"
+    else:
+        yield
+        return
+    with ThreadpoolController().limit(limits=1, user_api=limited):
+        yield
 
 
 #: Why a candidate was left out that there was no time for.

@@ -32,7 +32,15 @@ from certus.tables.crossing import held_out_scores
 from certus.typing import ArrayLike
 from certus.verify import judge
 
-__all__ = ["ALWAYS_BELOW", "PARTS", "ChosenModel", "Refitted", "cross_folds", "refit"]
+__all__ = [
+    "ALWAYS_BELOW",
+    "NO_TIME",
+    "PARTS",
+    "ChosenModel",
+    "Refitted",
+    "cross_folds",
+    "refit",
+]
 
 #: Tables with fewer rows are refitted by the command unless it is told otherwise.
 ALWAYS_BELOW = 1_000
@@ -87,13 +95,13 @@ def refit(race: Race, chosen: ChosenModel, y: ArrayLike, folds: int) -> Refitted
     repeated = chosen.status is Status.SOLVED and _SHARE * left > folds * pace.all
     fits = folds + 1 if plain else 1
     if _SHARE * left < fits * pace.one:
-        return Refitted(chosen.model, note=_NO_TIME)
+        return Refitted(chosen.model, note=NO_TIME)
     everything = np.arange(ready.split.n_rows)
     crossed = None
     if plain:
         crossed = _cross(race, chosen, y, folds, repeated)
         if crossed is None:
-            return Refitted(chosen.model, note=_NO_TIME)
+            return Refitted(chosen.model, note=NO_TIME)
     model, _ = race.finish(chosen.candidate, chosen.row, y, everything)
     if chosen.threshold is not None:
         decide_at(model, chosen.threshold, ready.positive)
@@ -108,7 +116,7 @@ def refit(race: Race, chosen: ChosenModel, y: ArrayLike, folds: int) -> Refitted
     return Refitted(model, stated.claims)
 
 
-_NO_TIME = (
+NO_TIME = (
     "the time limit left no time to fit the model again to all rows: it was fitted to "
     "the training rows only."
 )
@@ -174,8 +182,9 @@ def _over(race: Race) -> bool:
 
 
 def _quiet(step: Step, k: int, folds: int) -> Step:
-    """A step that names the fold; the work before was all but done."""
-    return lambda text, share: step(f"all rows, part {k + 1} of {folds}: {text}", 1.0)
+    """A step that names the fold, and no more of what is done in it."""
+    name = f"all rows, part {k + 1} of {folds}"
+    return lambda text, share: step(name, 1 + (k + min(share, 1.0)) / folds)
 
 
 def _member(

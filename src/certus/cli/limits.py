@@ -1,0 +1,57 @@
+"""``--max-time``: what the command may still do before its time is up.
+
+The limit is that of the whole command: loading, reading, models and report. A part of
+it is kept for what comes after the models, by how busy the machine is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from certus._core.alarm import TimeIsUp, alarm
+from certus.cli import spent
+from certus.cli.screen import Stop
+
+__all__ = ["model_seconds", "seconds_left", "too_short", "until_limit"]
+
+#: Seconds of processor time for the claims, the model file and a short report; and the
+#: least share of the limit that is kept for them.
+_AFTERWARDS = 1.2
+_SHARE = 0.1
+
+
+def seconds_left(limit: float | None) -> float | None:
+    """Seconds until the limit; None without one."""
+    return None if limit is None else limit - spent()
+
+
+def model_seconds(limit: float | None) -> float | None:
+    """Seconds for comparing models, so that the rest can be done within the limit."""
+    left = seconds_left(limit)
+    if left is None or limit is None:
+        return None
+    busy = max(1.0, spent() / max(0.1, time.process_time()))
+    after = max(_SHARE * limit, _AFTERWARDS * busy)
+    return max(1e-3, left - min(after, left / 2))
+
+
+def too_short(limit: float | None) -> Stop:
+    """The error where no model was fitted in time."""
+    return Stop(
+        f"no model was fitted within {limit:g} s; nothing was written. Raise "
+        "--max-time, or choose one model with --model."
+    )
+
+
+@contextmanager
+def until_limit(limit: float | None) -> Iterator[None]:
+    """Stop the command at its limit: there is no model yet that could be kept."""
+    left = seconds_left(limit)
+    at = None if left is None else time.perf_counter() + left
+    try:
+        with alarm(at):
+            yield
+    except TimeIsUp:
+        raise too_short(limit) from None
