@@ -11,6 +11,7 @@ from certus._core.rows import row_weights
 from certus.additive import levels as choosing
 from certus.additive.cells import Term, categories_of, codes_of, edges_of
 from certus.additive.layout import Additive, CellLayout, TermLevels, layout_of
+from certus.additive.monotone import edge_signs, solve_monotone
 from certus.additive.newton import Run, solve
 from certus.additive.pairs import find_pairs
 from certus.base import Estimator, Fitted, check_choice, check_number, validate_data
@@ -96,11 +97,31 @@ def check_parameters(model: Any, d: int) -> None:
     check_number("tol", model.tol)
     check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("max_time", model.max_time, none=True)
-    if model.penalty != "quadratic" or model.monotonic_cst is not None:
+    if model.penalty == "total_variation":
         raise NotImplementedError(
-            "penalty='total_variation' and monotonic_cst are not available yet. Use "
-            "penalty='quadratic' and monotonic_cst=None."
+            "penalty='total_variation' is not available. Use penalty='quadratic'."
         )
+
+
+def monotone_signs(model: Any, categorical: Array, k: int) -> Array | None:
+    """The sign of each column, or None where no column is to be monotone."""
+    if model.monotonic_cst is None:
+        return None
+    signs, d = np.asarray(model.monotonic_cst), len(categorical)
+    if signs.shape != (d,) or not np.isin(signs, (-1, 0, 1)).all():
+        raise ValueError(
+            f"monotonic_cst must hold −1, 0 or 1 for each of {d} columns, got "
+            f"{model.monotonic_cst!r}."
+        )
+    if not signs.any():
+        return None
+    if k > 1:
+        raise NotImplementedError(
+            "monotonic_cst is not available for more than two classes. Leave it out."
+        )
+    if signs[categorical].any():
+        raise ValueError("monotonic_cst must be 0 for categorical columns.")
+    return signs
 
 
 def read_rows(model: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
@@ -173,6 +194,7 @@ def fit_additive(
     total = float(weight.sum())
     categorical = categorical_mask(model, X.shape[1])
     k = len(start)
+    signs = monotone_signs(model, categorical, k)
     metadata = None if s is None else {"sample_weight": s}
     monitor = Monitor(model, X, y, None, model.max_time, metadata)
 
@@ -212,8 +234,12 @@ def fit_additive(
             shown[:] = [terms, p]
             if model.alpha is None:
                 choosing.choose_levels(p, total, run)
-        if run.status is None:
-            solve(p, run, base, float(model.tol), int(model.max_iter))
+        limits = base, float(model.tol), int(model.max_iter)
+        if run.status is None and signs is None:
+            solve(p, run, *limits)
+        elif run.status is None:
+            columns = [term.columns for term in terms]
+            solve_monotone(p, run, edge_signs(p, columns, signs), *limits)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
         keep = len(run.w)

@@ -18,7 +18,7 @@ from certus.objectives import Squared
 from certus.typing import Array
 
 #: Ends of both levels, times the number of cells of a term.
-LEAST, MOST = (1e-6, 1e-3), (1e6, 1e4)
+LEAST, MOST = (1e-6, 1e-5), (1e6, 1e4)
 #: Rounds at most, and the change of a level's logarithm below which they end.
 ROUNDS, STILL = 20, 0.1
 

@@ -21,6 +21,8 @@ from certus.typing import Array
 
 #: Cells of a column in a pair; categories beyond this number keep a column out.
 COARSE, CATEGORIES = 10, 32
+#: Cells of a column while pairs are compared: fewer, so that chance explains less.
+GLANCE = 5
 #: Columns beyond which pairs are not looked for, and pairs at most by default.
 COLUMNS, PAIRS = 150, 12
 
@@ -52,9 +54,11 @@ def find_pairs(
     open_columns = np.flatnonzero(~barred)
     if most == 0 or len(open_columns) < 2 or len(open_columns) > COLUMNS:
         return []
-    scores = _gains(
-        p, run, X, s, [axes[j] for j in open_columns], open_columns, categorical
-    )
+    glance = [
+        axes[j] if categorical[j] else edges_of(X[:, j], s, GLANCE)
+        for j in open_columns
+    ]
+    scores = _gains(p, run, X, s, glance, open_columns, categorical)
     order = np.argsort(-scores, axis=None, kind="stable")[:most]
     found = []
     for at in order:

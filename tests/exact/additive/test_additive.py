@@ -184,3 +184,33 @@ def test_an_edited_file_is_found(fitted: AdditiveRegressor, tmp_path: object) ->
 def test_a_loss_that_is_missing_is_refused_by_name() -> None:
     with pytest.raises(NotImplementedError, match="quantile"):
         AdditiveRegressor("quantile").fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", ["squared_error", "poisson", "two"])
+def test_monotone_columns_are_proved_and_a_wrong_step_is_found(kind: str) -> None:
+    signs = [1, 0, -1, 0]
+    model = made(kind, monotonic_cst=signs).fit(X, TARGETS[kind])
+    claim = model.certificate_["monotone_columns"]
+    assert model.certificate_.met and claim.strength is Strength.PROVED
+    assert not any({0, 2} & set(pair) for pair in model.terms_ if len(pair) == 2)
+    rows = np.repeat(X[:1], 50, axis=0)
+    rows[:, 0] = np.linspace(-4, 4, 50)
+    score = model.contributions(rows).sum(axis=1)
+    assert (np.diff(score) >= -1e-12).all() and np.ptp(score) > 0
+    shape = model.shapes_[0]
+    shape[5] = np.nextafter(shape[4], -np.inf)
+    found = certus.certify(model, X, TARGETS[kind])
+    assert found["monotone_columns"].met is False and not found.met
+
+
+def test_a_monotone_shape_of_one_column_is_isotonic_regression_with_a_penalty() -> None:
+    x, y = X[:, :1], -X[:, 0] + 0.1 * RNG.normal(size=300)
+    model = AdditiveRegressor(monotonic_cst=[1], max_bins=9).fit(x, y)
+    np.testing.assert_allclose(model.predict(x), y.mean())  # against the data: constant
+
+
+def test_a_monotone_column_joins_no_pair() -> None:
+    with pytest.raises(ValueError, match="joins no pair"):
+        made("two", monotonic_cst=[1, 0, 0, 0], interactions=[(0, 1)]).fit(X, Y > 1)
+    with pytest.raises(NotImplementedError, match="more than two classes"):
+        made("three", monotonic_cst=[1, 0, 0, 0]).fit(X, TARGETS["three"])
