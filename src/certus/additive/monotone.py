@@ -1,8 +1,8 @@
 """Newton's method with monotone shapes: cells that press against the constraint merge.
 
 Neighbouring cells whose difference is held at 0 form one cell. Each round takes a
-Newton step on the merged cells, frees the differences whose multiplier has the wrong sign and
-holds those that turned the wrong way, until neither occurs.
+Newton step on the merged cells, frees the differences whose multiplier has the wrong
+sign and holds those that turned the wrong way, until neither occurs.
 """
 
 from __future__ import annotations

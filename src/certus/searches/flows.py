@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
 from certus.typing import Array
 
 #: A difference below this share of the largest value counts as on the kink.
 NEAR = 1e-7
-#: How stiff such a difference is, beside the other levels.
-STIFF = 1e7
 
 
 def flow(
@@ -40,16 +39,32 @@ def flow(
     d = w[right] - w[left]
     near = np.abs(d) <= NEAR * float(np.abs(w).max(initial=0.0))
     held = near & ((variation > 0) | (signs != 0))
-    top = max(float(quadratic.max(initial=0.0)), float(own.max(initial=0.0)))
-    stiff = np.where(held, STIFF * top, quadratic)
     constant = np.where(held, 0.0, variation * np.sign(d))
     n, e = len(w), np.arange(len(left))
     ones = np.ones(len(left))
     D = sparse.csr_array((ones, (e, right)), (len(left), n))
     D = D - sparse.csr_array((ones, (e, left)), (len(left), n))
-    H = D.T @ sparse.diags_array(stiff) @ D + sparse.diags_array(own)
-    factor = splu(H.tocsc())
+    H = D.T @ sparse.diags_array(quadratic) @ D + sparse.diags_array(own)
     load = v + D.T @ constant + H @ w  # the gradient at w, if all were smooth
-    step = -factor.solve(load)
-    step -= factor.solve(load + H @ step)
-    return np.asarray(constant + stiff * (d + D @ step))
+    M = _groups(n, left[held], right[held])
+    try:
+        factor = splu((M.T @ H @ M).tocsc())
+    except RuntimeError:  # singular in floats: the flow at w, which is right too
+        return np.asarray(constant + quadratic * d)
+    step = np.zeros(n)
+    for _ in range(2):
+        step -= M @ factor.solve(M.T @ (load + H @ step))
+    found = constant + quadratic * (d + D @ step)
+    if held.any():  # what is left of the gradient flows along the held differences
+        E, rest = D[held], load + H @ step
+        within = E @ E.T + 1e-12 * sparse.eye_array(E.shape[0])
+        found[held] -= splu(within.tocsc()).solve(E @ rest)
+    return np.asarray(found)
+
+
+def _groups(n: int, left: Array, right: Array) -> sparse.csr_array:
+    """The matrix that gives all cells of a group, joined by edges, one value."""
+    ones = np.ones(len(left))
+    joined = sparse.csr_array((ones, (left, right)), (n, n))
+    count, label = connected_components(joined, directed=False)
+    return sparse.csr_array((np.ones(n), (np.arange(n), label)), (n, count))
