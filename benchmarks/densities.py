@@ -144,7 +144,8 @@ def against_zuko() -> list[str]:
     makers = {"affine": (zuko.flows.MAF, 5), "spline": (zuko.flows.NSF, 3)}
     for kind, (peer, layers) in makers.items():
         for d in (2, 21):
-            own = Flow(d, kind, n_layers=layers)
+            # Both before a normal law with a variance for each column, as zuko has.
+            own = Flow(d, kind, n_layers=layers, covariance="diag")
             more = {"bins": 8} if kind == "spline" else {}
             theirs = peer(d, transforms=layers, hidden_features=(64, 64), **more)
             rng = np.random.default_rng(0)

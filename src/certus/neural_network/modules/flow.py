@@ -209,7 +209,7 @@ class Flow(nn.Module):
         d, k = z.shape[1], len(self.shares)
         if self.factors.ndim == 3:
             U = self.factors.permute(1, 0, 2).reshape(d, k * d)
-            shift = torch.einsum("kd,kde->ke", self.means, self.factors)
+            shift = (self.means[:, None] @ self.factors)[:, 0]
             y = (z @ U).unflatten(1, (k, d)) - shift
             log_dets = self.factors.diagonal(dim1=1, dim2=2).log().sum(-1)
         else:

@@ -44,17 +44,16 @@ class Spline:
     def _bin(self, t: Tensor, at: Tensor, inverse: bool) -> tuple[Tensor, ...]:
         """x, Δx, y, Δy and slopes of the bin of each point (of v, if ``inverse``)."""
         k = self.bins
-        x, y = self._knots(t[..., :k]), self._knots(t[..., k : 2 * k])
-        slopes = torch.exp(bounded(t[..., 2 * k :], STEEP))
-        slopes = F.pad(slopes, (1, 1), value=1.0)
+        wide, high, steep = t.split((k, k, k - 1), dim=-1)
+        x, y = self._knots(wide), self._knots(high)
+        slopes = F.pad(torch.exp(bounded(steep, STEEP)), (1, 1), value=1.0)
         knots = y if inverse else x
         i = (at[..., None] >= knots[..., 1:-1]).sum(-1, keepdim=True)
         pair = torch.cat([i, i + 1], -1)
-        x, y, slopes = (c.gather(-1, pair) for c in (x, y, slopes))
-        return (
-            *(x[..., 0], x[..., 1] - x[..., 0], y[..., 0], y[..., 1] - y[..., 0]),
-            *(slopes[..., 0], slopes[..., 1]),
+        x0, x1, y0, y1, d0, d1 = (
+            end for c in (x, y, slopes) for end in c.gather(-1, pair).unbind(-1)
         )
+        return x0, x1 - x0, y0, y1 - y0, d0, d1
 
     def __call__(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """The moved u and the log slope; parameters are the last axis of t."""
