@@ -76,6 +76,8 @@ def importance_bounds(
                 torch.default_generator.manual_seed(seed)
             x, c = paired(Z[i : i + some], code)
             w = network.log_weights(x, c, n_draws, alike=alike)
+            # Far outside, the encoder's spread may overflow: nothing is known there.
+            w = w.nan_to_num(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
             parts.append(torch.logsumexp(w, dim=0) - math.log(n_draws))
     return torch.cat(parts).numpy()
 

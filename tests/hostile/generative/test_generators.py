@@ -56,6 +56,18 @@ def test_constant_columns_and_huge_scales_come_back(cls: Any) -> None:
     assert all(claim.met is not False for claim in certify(model, X).claims)
 
 
+@pytest.mark.parametrize("cls", [Autoencoder, Diffusion, VariationalAutoencoder])
+def test_rows_far_outside_are_the_oddest(cls: Any) -> None:
+    """Heavy tails, a copied column, atoms; then rows 10¹² away from all of them."""
+    a = RNG.standard_cauchy(80)
+    X = np.column_stack([a, a, np.where(RNG.random(80) < 0.5, 0.0, a), RNG.random(80)])
+    model = cls(**TINY).fit(X)
+    within = model.outlier_scores(X)
+    far = model.outlier_scores(np.vstack([np.full(4, 1e12), np.full(4, -1e12), X[0]]))
+    assert np.isfinite(within).all() and not np.isnan(far).any()
+    assert (far[:2] > within.max()).all() and np.isfinite(far[2])
+
+
 @pytest.mark.parametrize("cls", MODELS[1:])
 def test_one_class_is_a_class(cls: Any) -> None:
     X = RNG.normal(size=(40, 2))

@@ -36,9 +36,16 @@ class Code(NamedTuple):
 
         With ``alike`` all rows have the same η.
         """
+        return self.placed(self.numbers(n_draws, alike))
+
+    def numbers(self, n_draws: int, alike: bool) -> Tensor:
+        """Normal η, (n_draws, batch, n_components)."""
         n, k = self.mean.shape
         shape = (n_draws, 1 if alike else n, k)
-        eta = torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device)
+        return torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device)
+
+    def placed(self, eta: Tensor) -> Tensor:
+        """Codes z = μ + s·η."""
         return self.mean + (0.5 * self.log_variance).exp() * eta
 
     def divergence(self) -> Tensor:
@@ -150,9 +157,13 @@ class Variational(nn.Module):
         *,
         alike: bool = False,
     ) -> Tensor:
-        """Log p(x, z)/q(z | x) at codes drawn from q, (n_draws, batch)."""
+        """Log p(x, z)/q(z | x) at codes drawn from q, (n_draws, batch).
+
+        Log q is taken from η: z − μ would be lost in rounding where s is small.
+        """
         code = self.encode(x, c)
-        z = code.draw(n_draws, alike=alike)
-        prior = -0.5 * (z.square() + math.log(2 * math.pi)).sum(dim=-1)
-        seen = self.log_likelihood(x, self.decode(z, c))
-        return seen + prior - code.log_prob(z)
+        eta = code.numbers(n_draws, alike)
+        z = code.placed(eta)
+        # Log N(z; 0, I) − log q(z | x); both have the same constant.
+        gain = 0.5 * (eta.square() - z.square() + code.log_variance).sum(dim=-1)
+        return self.log_likelihood(x, self.decode(z, c)) + gain
