@@ -293,3 +293,22 @@ def test_a_critic_of_odd_width_is_refused() -> None:
         LipschitzCritic(2, (5,))
     with pytest.raises(ValueError, match="one of"):
         GenerativeAdversarial(loss="hinge").fit(np.eye(3))
+
+
+def test_a_critic_is_projected_where_float32_fails(monkeypatch) -> None:
+    """LAPACK may give up on equal singular values; NaN is left for the loss to show."""
+    critic, whole = LipschitzCritic(2, (4,)), torch.linalg.svd
+
+    def stubborn(W: torch.Tensor, **options: object) -> object:
+        if W.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("did not converge")
+        return whole(W, **options)
+
+    monkeypatch.setattr(torch.linalg, "svd", stubborn)
+    with torch.no_grad():
+        critic.layers[0].weight.mul_(3.0)
+        critic.layers[1].weight.fill_(torch.nan)
+    critic.project()
+    W = critic.layers[0].weight.detach()
+    torch.testing.assert_close(W.T @ W, torch.eye(2))
+    assert critic.layers[1].weight.isnan().all()

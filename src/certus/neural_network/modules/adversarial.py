@@ -80,8 +80,17 @@ class LipschitzCritic(nn.Module):
         """Put the nearest matrix with singular values 1 in the place of each."""
         layer: Any
         for layer in self.layers:
-            U, _, Vh = torch.linalg.svd(layer.weight, full_matrices=False)
-            layer.weight.copy_(U @ Vh)
+            if bool(layer.weight.isfinite().all()):  # else the loss says it, as NaN
+                layer.weight.copy_(_polar(layer.weight))
+
+
+def _polar(W: Tensor) -> Tensor:
+    """The nearest matrix with singular values 1."""
+    try:
+        U, _, Vh = torch.linalg.svd(W, full_matrices=False)
+    except torch.linalg.LinAlgError:  # equal singular values, in float32
+        U, _, Vh = torch.linalg.svd(W.double(), full_matrices=False)
+    return U @ Vh
 
 
 class Adversarial(nn.Module):
