@@ -203,8 +203,8 @@ def write_page(found: dict[str, Any]) -> None:
     if "digits" in found:
         lines += [
             "",
-            "Digits: Fréchet distance (bars 3.0 in 20 CPU seconds, 2.0), labelled right (0.97), "
-            "a perceptron trained on samples right (0.95).",
+            "Digits: Fréchet distance (bars 3.0 in 20 CPU seconds, 2.0), labelled "
+            "right (0.97), a perceptron trained on samples right (0.95).",
             "",
             "| steps | seeds | real–real floor | Fréchet | labelled right | trained on "
             "samples | on real rows | CPU s |",
