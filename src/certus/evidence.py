@@ -202,6 +202,12 @@ class CutWitness(NamedTuple):
     vectors: Array | None = None
 
 
+class TreesWitness(NamedTuple):
+    """For boosting that stops early: the rows held out, ascending."""
+
+    held_out: Array | None = None
+
+
 #: The classes by the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
@@ -234,6 +240,7 @@ WITNESSES: dict[str, type[Any]] = {
     "tuned": BaseWitness,
     "propagation": PropagationWitness,
     "graph_cut": CutWitness,
+    "trees": TreesWitness,
 }
 
 

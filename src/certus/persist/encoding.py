@@ -36,9 +36,12 @@ NETWORKS = "certus.neural_network.modules"
 
 #: What callbacks and training leave on an estimator: live objects, not a result.
 #: ``_run`` is the optimiser of a network between two partial fits, ``_walked`` what an
-#: n-gram model has checked.
+#: n-gram model has checked, ``_grown`` the estimator that grew an ensemble's trees.
 TRANSIENT = frozenset(
-    {"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_run", "_walked"}
+    {
+        *("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"),
+        *("_run", "_walked", "_grown"),
+    }
 )
 
 #: Deepest nesting of values. One level takes at most three levels of JSON.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path, PosixPath, WindowsPath
 from typing import Any
 
@@ -26,6 +26,7 @@ from certus.persist.encoding import (
     register,
 )
 from certus.threat import ThreatModel
+from certus.trees import TreeEnsemble
 
 # --------------------------------------------------------------- plain Python values
 
@@ -161,6 +162,29 @@ register(
     _FIELDS,
     lambda v, e: [e.inside(name, getattr(v, name)) for name in _FIELDS],
     _unpack_threat,
+)
+
+# ----------------------------------------------------------------------------- trees
+
+_TREE_FIELDS = tuple(each.name for each in fields(TreeEnsemble))
+
+
+def _unpack_trees(d: ValueDecoder, *values: Any) -> TreeEnsemble:
+    """The arrays; the class refuses those that are not trees."""
+    told = dict(zip(_TREE_FIELDS, map(d.get, values)))
+    kinds = {"n_features": int, "per_stage": int, "single": bool, "link": str}
+    for name, value in told.items():
+        kind: Any = kinds.get(name, np.ndarray)
+        expect(value, (int, float) if name == "divisor" else kind, f"trees' {name}")
+    return TreeEnsemble(**told)
+
+
+register(
+    "trees",
+    (TreeEnsemble,),
+    _TREE_FIELDS,
+    lambda v, e: [e.inside(name, value) for name, value in v.as_dict().items()],
+    _unpack_trees,
 )
 
 # --------------------------------------------------------- terms, claims, certificate

@@ -51,6 +51,7 @@ from certus.verify import (
     stating,
     texts,
     tree,
+    trees,
 )
 from certus.verify import measured as measured_only
 from certus.verify.blocks import cores
@@ -85,7 +86,7 @@ CHECKERS: tuple[Any, ...] = (
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
     *(spectral, texts, *language.CHECKERS),
     *(cuts, graphs, graph_networks, links, memory, boltzmann),
-    *(cell_laws, denoising, representations, pretexts, tree),
+    *(cell_laws, denoising, representations, pretexts, tree, trees),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for one in CHECKERS for name, reader in one.READERS.items()

@@ -22,6 +22,8 @@ Reader = Callable[[Any], Any]
 
 #: Target of the primary claim, if the model has no such parameter.
 TOL = 1e-6
+#: Packages whose classes are recognised by name.
+LIBRARIES = ("certus", "sklearn", "lightgbm", "xgboost")
 #: Methods whose results the claims are about.
 _ANSWERS = (
     *("predict", "predict_proba", "decision_function", "transform"),
@@ -77,13 +79,13 @@ def is_ours(model: Fit) -> bool:
 
 
 def known_class(model: Fit, names: Mapping[str, Any] | None = None) -> type | None:
-    """The model's first base class in certus or scikit-learn with one of these names.
+    """The model's first base class in a known library with one of these names.
 
     Without names, the first of any.
     """
     for cls in type(model).__mro__:
         named = names is None or cls.__name__ in names
-        if named and library_of(cls) in ("certus", "sklearn"):
+        if named and library_of(cls) in LIBRARIES:
             return cls
     return None
 

@@ -1,0 +1,178 @@
+"""What the tree ensembles share: scikit-learn grows the trees, we keep them as arrays.
+
+``fit`` runs scikit-learn's estimator of the same name with the same parameters and
+reads its trees into ``trees_``. Predictions come from these arrays and our compiled
+walk; the estimator that grew them is kept in memory for ``warm_start`` only and is
+never saved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import sklearn.ensemble
+from scipy import sparse
+from sklearn.model_selection import train_test_split
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from certus.base import Estimator, Fitted, validate_data
+from certus.certificate import Evidence
+from certus.ensemble import hist_trees
+from certus.ensemble.reading import read_trees
+from certus.evidence import TreesWitness
+from certus.trees import TreeEnsemble
+from certus.typing import Array
+
+#: Results of scikit-learn's fit that are numbers, and kept as they are.
+_KEPT = (
+    *("n_features_in_", "feature_names_in_", "classes_", "is_categorical_"),
+    *("n_iter_", "train_score_", "validation_score_", "do_early_stopping_"),
+    *("n_trees_per_iteration_", "feature_importances_", "n_outputs_", "n_classes_"),
+    *("oob_score_", "oob_decision_function_", "oob_prediction_"),
+)
+
+
+class TreesBase(Estimator):
+    """Fitting by scikit-learn, and predictions of the trees; abstract."""
+
+    trees_: TreeEnsemble
+    levels_: dict[int, Array]
+    classes_: Any
+
+    def _grow(self, X: Any, y: Any, sample_weight: Any, **rows: Any) -> Fitted:
+        """Fit scikit-learn's estimator and keep its numbers."""
+        cls = getattr(sklearn.ensemble, self._class_name())
+        params = self.get_params(deep=False)
+        grown = vars(self).get("_grown") if params.get("warm_start") else None
+        if grown is None:
+            if params.get("warm_start") and hasattr(self, "trees_"):
+                raise ValueError(
+                    "warm_start continues a fit of this process only, and this model "
+                    "comes from a file or a copy. Use warm_start=False."
+                )
+            grown = cls()
+        grown.set_params(**params).fit(X, y, sample_weight, **rows)
+        for name in _KEPT:
+            vars(self).pop(name, None)
+            if hasattr(grown, name):
+                setattr(self, name, getattr(grown, name))
+        self._grown = grown
+        self.trees_ = read_trees(grown)
+        coded = hasattr(grown, "_preprocessor")
+        self.levels_ = hist_trees.levels(grown) if coded else {}
+        y = np.asarray(y)
+        y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
+        held = None if rows else _held_out(grown, y, len(y))
+        return Fitted(Evidence("trees", TreesWitness(held)), X, y, sample_weight)
+
+    def _class_name(self) -> str:
+        for cls in type(self).__mro__:
+            if cls.__module__.startswith("certus.ensemble."):
+                return cls.__name__
+        raise TypeError("A tree ensemble is a subclass of one in certus.ensemble.")
+
+    def tree_rows(self, X: Any) -> Array:
+        """X as numbers, in the way the trees see it: categories as codes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows as for ``predict``.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        if not self.levels_:
+            kind = np.float32 if self.trees_.single else np.float64
+            return validate_data(  # type: ignore[no-any-return]
+                self,
+                X,
+                reset=False,
+                dtype=kind,
+                ensure_all_finite=self._finite(X),
+                accept_sparse="csr" if self.trees_.single else False,
+            )
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return coded_rows(X, self.levels_)
+
+    def _answers(self, X: Any) -> Array:
+        """Numbers or probabilities of the rows."""
+        rows = self.tree_rows(X)  # says so if the model is not fitted
+        return self.trees_.predict(rows)
+
+    def _labels(self, codes: Array) -> Array:
+        return np.asarray(self.classes_)[codes]
+
+    def _finite(self, X: Any) -> Any:
+        """Which cells scikit-learn's validation refuses: none."""
+        return False
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "trees_")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the estimator that grew the trees; it is not part of the model."""
+        kept = dict(super().__getstate__())
+        kept.pop("_grown", None)
+        return kept
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class ForestBase(TreesBase):
+    """Averages of trees; abstract."""
+
+    criterion: str
+
+    def _finite(self, X: Any) -> Any:
+        """Infinite cells, and missing ones where the criterion knows no place."""
+        holes = get_tags(self).input_tags.allow_nan and not sparse.issparse(X)
+        return "allow-nan" if holes else True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        grown = getattr(sklearn.ensemble, self._class_name())(criterion=self.criterion)
+        tags.input_tags.allow_nan = get_tags(grown).input_tags.allow_nan
+        return tags
+
+
+def coded_rows(X: Any, levels: dict[int, Array]) -> Array:
+    """Columns as float64; those with levels as places in their lists, else NaN."""
+    frame = hasattr(X, "columns")
+    X = X if frame else np.asarray(X)
+    n, d = X.shape
+    found = np.empty((n, d))
+    for j in range(d):
+        column = np.asarray(X[X.columns[j]] if frame else X[:, j])
+        if j not in levels:
+            found[:, j] = column.astype(np.float64)
+            continue
+        places = {level: code for code, level in enumerate(levels[j].tolist())}
+        found[:, j] = [places.get(each, np.nan) for each in column.tolist()]
+    return found
+
+
+def _held_out(grown: Any, y: Any, n: int) -> Array | None:
+    """Rows that scikit-learn held out to stop early, drawn again with its own seed."""
+    if not getattr(grown, "do_early_stopping_", False):
+        return None
+    if grown.validation_fraction is None:
+        return None
+    labels = np.asarray(y).ravel() if hasattr(grown, "classes_") else None
+    return np.sort(
+        train_test_split(
+            np.arange(n),
+            test_size=grown.validation_fraction,
+            stratify=labels,
+            random_state=grown._random_seed,
+        )[1]
+    )

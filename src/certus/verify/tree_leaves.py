@@ -1,0 +1,281 @@
+"""Leaves: whether each is −η·T(G)/(H + λ) at the scores of the stages before it.
+
+G and H are the sums of the loss's first and second derivatives over the leaf's rows,
+T shrinks towards 0 by the L1 penalty. Libraries keep derivatives as float32 numbers, so
+a leaf is compared by
+
+    |value − (−η·T(G)/(H + λ))| / (η·Σ(|g| + rounding of the scores)/(H + λ))
+
+which is about 1e-7 where the formula holds, and of order 1 where it does not. A
+forest's leaf is the mean of its rows instead. What cannot be computed again (rows drawn
+at random, dropped trees, leaves that were moved afterwards) is refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from certus.certificate import Claim
+from certus.typing import Array, Fit
+from certus.verify import deciding as bd
+from certus.verify.deciding import Number, gamma
+from certus.verify.tree_reading import Forest
+from certus.verify.tree_walks import add_leaf, leaves_of
+
+#: Largest difference of a leaf, as a share of its rows' derivatives.
+LEAF = 1e-5
+#: A tree without a question may add nothing, whatever its rows ask for.
+NAME = "leaf_values"
+
+
+class Recipe(NamedTuple):
+    """How the library computes a leaf; ``why`` if that cannot be repeated."""
+
+    loss: str = ""  # squared, logistic, softmax, poisson, gamma, mean, shares
+    rate: float = 1.0
+    l2: float = 0.0
+    l1: float = 0.0
+    factor: float = 1.0  # of second derivatives
+    class_weight: Any = None
+    first: bool = False  # the first tree holds the start as well
+    why: str = ""
+
+
+def _refuse(why: str) -> Recipe:
+    return Recipe(why=why)
+
+
+# -- what the parameters say ------------------------------------------------------
+
+
+def hist(model: Fit) -> Recipe:
+    """Of HistGradientBoosting, ours and scikit-learn's."""
+    if model.monotonic_cst is not None:
+        return _refuse("monotonic_cst moves leaves after they were computed")
+    loss = {"squared_error": "squared", "poisson": "poisson", "gamma": "gamma"}
+    kind = loss.get(str(model.loss), "")
+    if hasattr(model, "classes_"):
+        kind = "logistic" if len(model.classes_) == 2 else "softmax"
+    if not kind:
+        return _refuse(f"with loss={model.loss!r} leaves are quantiles of their rows")
+    weight = getattr(model, "class_weight", None)
+    rate, l2 = float(model.learning_rate), float(model.l2_regularization)
+    return Recipe(kind, rate, l2, class_weight=weight)
+
+
+def forest(model: Fit) -> Recipe:
+    """Of forests and single trees: means of rows."""
+    if getattr(model, "bootstrap", False):
+        return _refuse("bootstrap=True draws rows at random for each tree")
+    if getattr(model, "monotonic_cst", None) is not None:
+        return _refuse("monotonic_cst moves leaves after they were computed")
+    if model.criterion == "absolute_error":
+        return _refuse("with criterion='absolute_error' leaves are medians")
+    weight = getattr(model, "class_weight", None)
+    if weight == "balanced_subsample":
+        return _refuse("class_weight='balanced_subsample' differs from tree to tree")
+    kind = "shares" if hasattr(model, "classes_") else "mean"
+    return Recipe(kind, class_weight=weight)
+
+
+def lightgbm(model: Fit) -> Recipe:
+    """Of LightGBM, from the parameters in the model's text."""
+    text = model.booster_.model_to_string()
+    lines = text.partition("\nparameters:\n")[2].splitlines()
+    pairs = (line[1:-1].partition(": ")[::2] for line in lines if line[:1] == "[")
+    told = dict(pairs)
+    if told.get("boosting") != "gbdt":
+        return _refuse(f"boosting_type={told.get('boosting')!r} drops or draws trees")
+    if told.get("data_sample_strategy") == "goss":
+        return _refuse("data_sample_strategy='goss' draws rows at random")
+    drawn = float(told.get("bagging_fraction", 1)) < 1
+    if drawn and int(told.get("bagging_freq", 0)) > 0:
+        return _refuse("subsample draws rows at random for each tree")
+    off = ("path_smooth", "max_delta_step", "use_quantized_grad", "is_unbalance")
+    for name in off:
+        if float(told.get(name, 0) or 0) != 0:
+            return _refuse(f"{name} moves leaves after they were computed")
+    if told.get("monotone_constraints", "").strip("0, "):
+        return _refuse("monotone_constraints move leaves after they were computed")
+    if float(told.get("scale_pos_weight", 1)) != 1 or model.class_weight is not None:
+        return _refuse("weights of classes inside LightGBM are not repeated here")
+    if "num_cat=0" not in text or any(
+        line.startswith("num_cat=") and line != "num_cat=0"
+        for line in text.splitlines()
+    ):
+        return _refuse("splits by categories have penalties of their own (cat_l2)")
+    kinds = {"regression": "squared", "binary": "logistic", "multiclass": "softmax"}
+    kind = kinds.get(told.get("objective", ""), "")
+    if not kind:
+        return _refuse(f"objective={told.get('objective')!r} is not repeated here")
+    k = int(told.get("num_class", 1))
+    factor = k / (k - 1) if kind == "softmax" else 1.0
+    numbers = (float(told[n]) for n in ("learning_rate", "lambda_l2", "lambda_l1"))
+    return Recipe(kind, *numbers, factor=factor, first=True)
+
+
+def xgboost(model: Fit) -> Recipe:
+    """Of XGBoost, from its parameters."""
+    import json
+
+    told = json.loads(model.get_booster().save_config())["learner"]
+    grown = told["gradient_booster"]
+    if grown["name"] != "gbtree":
+        return _refuse(f"booster={grown['name']!r} drops trees")
+    param = grown["tree_train_param"]
+    if float(param["subsample"]) < 1:
+        return _refuse("subsample draws rows at random for each tree")
+    if float(param["max_delta_step"]) != 0:
+        return _refuse("max_delta_step moves leaves after they were computed")
+    if param["monotone_constraints"].strip("()0, "):
+        return _refuse("monotone_constraints move leaves after they were computed")
+    if int(grown["gbtree_model_param"]["num_parallel_tree"]) != 1:
+        return _refuse("num_parallel_tree divides the learning rate")
+    kinds = {"reg:squarederror": "squared", "binary:logistic": "logistic"}
+    kinds["multi:softprob"] = "softmax"
+    kind = kinds.get(told["objective"]["name"], "")
+    if not kind:
+        return _refuse(f"objective={told['objective']['name']!r} is not repeated here")
+    loss_param = told["objective"].get("reg_loss_param", {})
+    if float(loss_param.get("scale_pos_weight", 1)) != 1:
+        return _refuse("scale_pos_weight is not repeated here")
+    factor = 2.0 if kind == "softmax" else 1.0
+    numbers = (float(param[name]) for name in ("learning_rate", "lambda", "alpha"))
+    return Recipe(kind, *numbers, factor=factor)
+
+
+# -- the check --------------------------------------------------------------------
+
+
+class Targets(NamedTuple):
+    """Rows of the fit: as the trees see them, their targets or codes, and weights."""
+
+    X: Array
+    y: Array
+    s: Array
+
+
+def claim(recipe: Recipe, trees: Forest, rows: Targets, stages: int) -> Claim:
+    """Whether the leaves of the first stages have the values of the formula."""
+    if recipe.why:
+        return bd.refused(NAME, f"leaves cannot be computed again: {recipe.why}", "")
+    total = max(1, len(trees.trees) // trees.per_stage)
+    some = f"{min(stages, total):,} of {total:,} stages"
+    if recipe.loss in ("mean", "shares"):
+        worst, formula = _means(recipe, trees, rows), "value = mean of the leaf's rows"
+        some = f"{len(trees.trees):,} trees"
+    else:
+        worst = _stages(recipe, trees, rows, min(stages, total))
+        formula = "value = −η·T(G)/(H + λ), at the scores of the stages before"
+    slack = 4 * gamma(len(rows.y) + len(trees.trees))
+    return bd.proved(
+        *(NAME, Number(worst, slack), LEAF),
+        f"every leaf of {some} has the value of its formula (to {worst:.0e})",
+        missed=f"a leaf of {some} is {worst:.1e} off its formula",
+        objective=formula,
+        theorem="sums over the leaf's rows, computed again; differences as a share of "
+        "the sum of sizes",
+        fix="pass the training data and weights, or fit again",
+    )
+
+
+def _means(recipe: Recipe, trees: Forest, rows: Targets) -> float:
+    y = rows.y.reshape(len(rows.y), -1).astype(np.float64)
+    if recipe.loss == "shares":
+        y = np.eye(len(trees.start))[rows.y.astype(int)]
+    if y.shape[1] != len(trees.start):
+        return np.inf
+    worst, s = 0.0, rows.s[:, None]
+    for tree in trees.trees:
+        leaf = leaves_of(tree, rows.X)
+        n = len(tree.feature)
+        mass = np.bincount(leaf, rows.s, n)[:, None]
+        sums = _sums(leaf, y * s, n)
+        size = np.where(mass > 0, _sums(leaf, np.abs(y) * s, n), 0) / np.maximum(
+            mass, 1e-300
+        )
+        off = np.abs(tree.value - sums / np.maximum(mass, 1e-300))
+        used = (mass[:, 0] > 0) & (tree.feature < 0)
+        worst = max(worst, _share(off[used], size[used]))
+    return worst
+
+
+def _sums(leaf: Array, columns: Array, n: int) -> Array:
+    return np.stack([np.bincount(leaf, column, n) for column in columns.T], axis=1)
+
+
+def _share(off: Array, size: Array) -> float:
+    """The largest difference as a share; of nothing, any difference is infinite."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(off == 0, 0.0, off / size)
+    return float(share.max(initial=0.0))
+
+
+def _stages(recipe: Recipe, trees: Forest, rows: Targets, stages: int) -> float:
+    k, worst = trees.per_stage, 0.0
+    scores = np.tile(trees.start, (len(rows.y), 1))
+    if recipe.first:
+        scores += _average(recipe, rows, len(trees.start))
+    begin = scores.copy()
+    for stage in range(stages):
+        g, h, noise = _slopes(recipe, scores, rows, trees.sums32)
+        for t in range(stage * k, (stage + 1) * k):
+            tree, c = trees.trees[t], max(0, trees.output[t])
+            leaf, n = leaves_of(tree, rows.X, trees.strict), len(tree.feature)
+            G, H = np.bincount(leaf, g[:, c], n), np.bincount(leaf, h[:, c], n)
+            size = np.bincount(leaf, np.abs(g[:, c]) + noise[:, c], n)
+            value = tree.value[:, 0] - (
+                begin[0, c] if recipe.first and not stage else 0
+            )
+            T = np.sign(G) * np.maximum(np.abs(G) - recipe.l1, 0.0)
+            bottom = np.maximum(H + recipe.l2, 1e-15)
+            off = np.abs(value + recipe.rate * T / bottom)
+            used = (np.bincount(leaf, minlength=n) > 0) & (tree.feature < 0)
+            if n == 1 and tree.value[0, 0] == 0:
+                used[:] = False
+            worst = max(worst, _share(off[used], (recipe.rate * size / bottom)[used]))
+            if recipe.first and not stage:
+                scores[:, c] = 0.0
+            add_leaf(trees, t, leaf, scores)
+    return worst
+
+
+def _average(recipe: Recipe, rows: Targets, k: int) -> Array:
+    """Where LightGBM starts: the constant with the smallest loss."""
+    s = rows.s / rows.s.sum()
+    if recipe.loss == "squared":
+        return np.array([float(s @ rows.y.astype(np.float32))])
+    if recipe.loss == "logistic":
+        p = float(s @ rows.y)
+        return np.array([np.log(p / (1 - p))])
+    return np.log(np.maximum(np.bincount(rows.y.astype(int), s, k), 1e-15))
+
+
+def _slopes(
+    recipe: Recipe, scores: Array, rows: Targets, sums32: bool
+) -> tuple[Array, Array, Array]:
+    """First and second derivatives by row and output, and what float32 may change."""
+    s = rows.s[:, None]
+    if recipe.loss == "softmax":
+        p = special.softmax(scores, axis=1)
+        g = p - np.eye(scores.shape[1])[rows.y.astype(int)]
+        h = recipe.factor * p * (1 - p)
+        y = np.zeros_like(scores)
+    else:
+        y = rows.y.astype(np.float64)[:, None]
+        if recipe.loss == "squared":
+            g, h = scores - y, np.ones_like(scores)
+        elif recipe.loss == "logistic":
+            p = special.expit(scores)
+            g, h, y = p - y, p * (1 - p), np.zeros_like(scores)
+        elif recipe.loss == "poisson":
+            h = np.exp(scores)
+            g = h - y
+        else:
+            h = y * np.exp(-scores)
+            g = 1 - h
+    noise = h * (np.abs(scores) + np.abs(y)) if sums32 else np.zeros_like(g)
+    return s * g, s * h, s * noise

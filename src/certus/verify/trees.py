@@ -1,0 +1,314 @@
+"""Tree ensembles: whether the arrays are the model, and keep what was promised.
+
+Claims about a fitted boosting or forest of certus, scikit-learn, LightGBM or XGBoost:
+
+- ``leaf_values``: stage by stage, each leaf has the value of its formula;
+- ``same_predictions``: a plain walk through the trees, read by the verifier itself,
+  gives the predictions of the model;
+- ``monotone``: for each constrained column, scores never move the wrong way;
+- ``output_range``: bounds of the scores over all rows there can be;
+- ``structure``: which questions the trees ask is a greedy choice; nothing is proved.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from certus.certificate import Claim, Status
+from certus.typing import Array, Fit
+from certus.verify import data, stating, tree_leaves, tree_reading, tree_walks
+from certus.verify import deciding as bd
+from certus.verify.deciding import Number, gamma
+from certus.verify.kernel import reading
+from certus.verify.stating import Checked, Given
+
+#: Largest difference of a score as a share of the sizes of its leaves: of libraries
+#: that add in float64, and in float32.
+AGREE, AGREE32 = 1e-12, 1e-5
+#: Rows times trees that are walked through at level "quick".
+QUICK = 2_000_000
+#: Largest score change by a unit of each link.
+_SLOPE = {"identity": 1.0, "shares": 1.0, "logistic": 0.25, "softmax": 0.5}
+_CHANGED = "restore the model file, or fit again"
+
+
+class Statement(NamedTuple):
+    """How the trees are read, and how the library computes a leaf."""
+
+    read: Callable[[Any], tree_reading.Forest]
+    recipe: Callable[[Any], tree_leaves.Recipe]
+    #: Sign by column: 1 if scores must rise with it, −1 if they must fall.
+    signs: dict[int, int]
+
+
+def _ours_or(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda m: tree_reading.of_arrays(m) if stating.is_ours(m) else read(m)
+
+
+def _hist(model: Fit) -> Statement:
+    signs = _signs(model, model.monotonic_cst)
+    return Statement(_ours_or(tree_reading.of_hist), tree_leaves.hist, signs)
+
+
+def _forest(model: Fit) -> Statement:
+    signs = _signs(model, model.monotonic_cst)
+    return Statement(_ours_or(tree_reading.of_forest), tree_leaves.forest, signs)
+
+
+def _lightgbm(model: Fit) -> Statement:
+    told = model.get_params().get("monotone_constraints")
+    signs = _signs(model, told)
+    return Statement(tree_reading.of_lightgbm, tree_leaves.lightgbm, signs)
+
+
+def _xgboost(model: Fit) -> Statement:
+    told = model.get_params().get("monotone_constraints")
+    if isinstance(told, str):
+        told = [int(each) for each in told.strip("() ").split(",") if each.strip()]
+    signs = _signs(model, told)
+    return Statement(tree_reading.of_xgboost, tree_leaves.xgboost, signs)
+
+
+def _signs(model: Fit, told: Any) -> dict[int, int]:
+    if told is None:
+        return {}
+    if isinstance(told, dict):
+        names = [str(name) for name in model.feature_names_in_]
+        return {names.index(str(c)): int(s) for c, s in told.items() if int(s)}
+    return {j: int(sign) for j, sign in enumerate(told) if int(sign)}
+
+
+_NAMES = ("RandomForest", "ExtraTrees", "DecisionTree", "ExtraTree")
+READERS: dict[str, stating.Reader] = {
+    "HistGradientBoostingClassifier": _hist,
+    "HistGradientBoostingRegressor": _hist,
+    **{
+        f"{name}{kind}": _forest
+        for name in _NAMES
+        for kind in ("Classifier", "Regressor")
+    },
+    **dict.fromkeys(("LGBMClassifier", "LGBMRegressor"), _lightgbm),
+    **dict.fromkeys(("XGBClassifier", "XGBRegressor"), _xgboost),
+}
+
+
+def check(model: Fit, stated: Statement, given: Given) -> Checked:
+    """Read trees and rows again, and compare."""
+    try:
+        trees = stated.read(model)
+    except stating.Refusal as refusal:
+        return [bd.refused("trees", refusal.reason, refusal.fix)], Status.UNDECIDED, {}
+    X = tree_reading.rows_of(model, given.X, trees.single)
+    n = len(X)
+    if X.ndim != 2 or X.shape[1] != int(model.n_features_in_):
+        wide = int(model.n_features_in_)
+        raise ValueError(
+            f"X has shape {X.shape}, but the model was fitted on {wide} columns."
+        )
+    y, s = _targets(model, stated, given, n)
+    marks = data.marks_of(X, y, given.sample_weight, holes=True)
+    steps = max(1, n * len(trees.trees))
+    full = given.level == "full" or steps <= QUICK
+    claims = [_same_claim(model, trees, given.X, X, full)]
+    kept = _rows_used(given.witness, n)
+    recipe = stated.recipe(model)
+    if kept is None:
+        recipe = _unknown_split(model, recipe)
+        kept = np.ones(n, dtype=bool)
+    stages = len(trees.trees)
+    if not full:
+        stages = max(1, QUICK // max(1, n * trees.per_stage))
+        if recipe.loss in ("mean", "shares"):
+            few = slice(0, max(1, QUICK // n))
+            trees_few = trees._replace(trees=trees.trees[few], output=trees.output[few])
+        else:
+            trees_few = trees
+    else:
+        trees_few = trees
+    used = kept & (s > 0)
+    rows = tree_leaves.Targets(X[used], y[used], s[used])
+    claims.append(tree_leaves.claim(recipe, trees_few, rows, stages))
+    claims += [
+        _monotone_claim(trees, j, sign, X.shape[1]) for j, sign in stated.signs.items()
+    ]
+    claims.append(_range_claim(trees))
+    status = bd.verdict(claims)
+    claims.append(
+        bd.refused(
+            "structure",
+            "which questions the trees ask is a greedy choice; how far it is from the "
+            "best one cannot be said",
+            "",
+        )
+    )
+    return claims, status, marks
+
+
+# -- the data ---------------------------------------------------------------------
+
+
+def _targets(
+    model: Fit, stated: Statement, given: Given, n: int
+) -> tuple[Array, Array]:
+    """Numbers or codes, and the weight of each row."""
+    weights = reading.weights(given.sample_weight, n)
+    if not hasattr(model, "classes_"):
+        return reading.numbers(given.y, n), np.ldexp(weights.s, weights.power)
+    classes = np.asarray(model.classes_)
+    codes = reading.codes(np.asarray(given.y), classes, n)
+    told = stated.recipe(model).class_weight
+    if told is not None:
+        each = reading.class_weights(told, weights, codes, classes, "rows")
+        weights = reading.times_classes(weights, each, codes)
+    return codes, np.ldexp(weights.s, weights.power)
+
+
+def _rows_used(witness: Any, n: int) -> Array | None:
+    """Rows that were not held out; None if nobody says which those are."""
+    if witness is None:
+        return None
+    used = np.ones(n, dtype=bool)
+    held = getattr(witness, "held_out", None)
+    if held is not None:
+        held = np.asarray(held)
+        sound = held.ndim == 1 and held.dtype.kind in "iu"
+        stating.require(
+            sound and bool(((held >= 0) & (held < n)).all()),
+            "its held-out rows are not rows of X",
+        )
+        used[held] = False
+    return used
+
+
+def _unknown_split(model: Fit, recipe: tree_leaves.Recipe) -> tree_leaves.Recipe:
+    split = getattr(model, "do_early_stopping_", False)
+    if split and getattr(model, "validation_fraction", None) is not None:
+        return recipe._replace(
+            why="early stopping held out rows, and the model does not say which"
+        )
+    return recipe
+
+
+# -- predictions ------------------------------------------------------------------
+
+
+def _same_claim(
+    model: Fit, trees: tree_reading.Forest, given: Any, X: Array, full: bool
+) -> Claim:
+    """The verifier's walk beside the model's own predictions."""
+    n = len(X)
+    some = np.arange(n)
+    if not full:
+        few = max(100, QUICK // max(1, len(trees.trees)))
+        some = np.unique(np.linspace(0, n - 1, min(n, few)).astype(int))
+    scores, sizes = tree_walks.scores_of(trees, X[some])
+    mine = _linked(trees.link, scores)
+    theirs = _answers(model, given, some if len(some) < n else None)
+    limit = AGREE32 if trees.sums32 else AGREE
+    slope = _SLOPE.get(trees.link, 1.0)
+    size = np.maximum(sizes.max(axis=1), 1e-300)[:, None] * slope
+    if trees.link == "exp":
+        size = size * np.maximum(np.abs(mine.reshape(len(mine), -1)), 1e-300)
+    worst = np.inf
+    if theirs.shape == mine.shape:
+        off = np.abs(theirs - mine).reshape(len(mine), -1)
+        off = off - 4 * (2.0**-24 if trees.sums32 else 2.0**-53)  # of the link
+        worst = float((np.maximum(off, 0) / size).max(initial=0.0))
+        worst = worst if np.isfinite(worst) else np.inf
+    what = f"{len(some):,} of {n:,} rows" if len(some) < n else f"all {n:,} rows"
+    slack = gamma(len(trees.trees) + 8)
+    return bd.proved(
+        *("same_predictions", Number(worst, slack), max(limit, 4 * slack)),
+        f"the trees give the model's predictions for {what}",
+        missed=f"for some of {what}, the trees do not give the model's predictions",
+        objective="link(baseline + Σ leaves), by a second, plain walk",
+        theorem="differences as a share of the sum of the sizes of the leaves",
+        fix=_CHANGED,
+    )
+
+
+def _answers(model: Fit, X: Any, some: Array | None) -> Array:
+    """Probabilities or numbers that the model returns."""
+    if some is not None:
+        X = (
+            X.iloc[some]
+            if hasattr(X, "iloc")
+            else X[some]
+            if hasattr(X, "dtype")
+            else X
+        )
+        X = [X[i] for i in some] if isinstance(X, list) else X
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        ask = model.predict_proba if hasattr(model, "classes_") else model.predict
+        return np.asarray(ask(X), dtype=np.float64)
+
+
+def _linked(link: str, z: Array) -> Array:
+    if link == "logistic":
+        p = special.expit(z[:, 0])
+        return np.column_stack([1 - p, p])
+    if link == "softmax":
+        return np.asarray(special.softmax(z, axis=1))
+    if link == "shares":
+        return z
+    z = np.exp(z) if link == "exp" else z
+    return z[:, 0] if z.shape[1] == 1 else z
+
+
+# -- shapes -----------------------------------------------------------------------
+
+
+def _monotone_claim(
+    trees: tree_reading.Forest, column: int, sign: int, width: int
+) -> Claim:
+    """Whether scores never fall (or never rise) as one column grows."""
+    way = "rises" if sign > 0 else "falls"
+    output = len(trees.start) - 1
+    if len(trees.start) > 2 or (len(trees.start) == 2 and trees.link != "shares"):
+        return bd.refused("monotone", f"several scores in column {column}", "")
+    fall = tree_walks.worst_step(trees, column, sign, output)
+    if fall is None or (fall.change < 0 and not fall.exact):
+        why = f"the trees are too large to decide whether the score {way} with column"
+        return bd.refused("monotone", f"{why} {column}", "use fewer or smaller trees")
+    words: dict[str, Any] = {"theorem": "every pair of leaves that meet at a threshold"}
+    if fall.change < 0:
+        single = trees.single
+        pair = tree_walks.two_points(fall, column, width, single)
+        found = tree_walks.scores_of(trees, np.stack(pair))[0][:, output]
+        moved = float(sign * (found[1] - found[0]))
+        if moved >= 0:
+            why = f"whether the score {way} with column {column} is lost in rounding"
+            return bd.refused("monotone", why, "")
+        cells = [f"{c}: {v:.9g}" for c, v in enumerate(pair[0]) if c in fall.box]
+        at = f" where {', '.join(cells)}" if cells else ""
+        return bd.proved(
+            *("monotone", Number(-moved), 0.0),
+            "",
+            missed=f"the score moves the wrong way by {-moved:.3g} as column {column} "
+            f"passes {pair[0][column]:.9g} to {pair[1][column]:.9g}{at}",
+            fix="report this to the library, or fit without the constraint",
+            **words,
+        )
+    return bd.proved(
+        *("monotone", Number(0.0), 0.0),
+        f"the score {way} with column {column}, or stays, wherever the rest is",
+        **words,
+    )
+
+
+def _range_claim(trees: tree_reading.Forest) -> Claim:
+    low, high = tree_walks.range_of(trees)
+    spans = ", ".join(f"[{a:.4g}, {b:.4g}]" for a, b in zip(low[:3], high[:3]))
+    more = " …" if len(low) > 3 else ""
+    return bd.proved(
+        *("output_range", Number(float((high - low).max())), None),
+        f"scores of any row lie in {spans}{more}",
+        objective="baseline + Σ over trees of [smallest leaf, largest leaf]",
+        theorem="the range of a sum lies in the sum of the ranges; rounding is added",
+    )
