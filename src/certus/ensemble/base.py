@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Estimator, Fitted, validate_data
+from certus.base import Estimator, Fitted, require_indices, validate_data
 from certus.certificate import Evidence
 from certus.ensemble import hist_trees
 from certus.ensemble.reading import read_trees
@@ -53,6 +53,7 @@ class TreesBase(Estimator):
                     "comes from a file or a copy. Use warm_start=False."
                 )
             grown = cls()
+        X = self._dense(X)
         grown.set_params(**params).fit(X, y, sample_weight, **rows)
         for name in _KEPT:
             vars(self).pop(name, None)
@@ -66,6 +67,11 @@ class TreesBase(Estimator):
         y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
         held = None if rows else _held_out(grown, y, len(y))
         return Fitted(Evidence("trees", TreesWitness(held)), X, y, sample_weight)
+
+    def _dense(self, X: Any) -> Any:
+        """X with its zeros; scikit-learn's boosting takes no sparse rows."""
+        require_indices(X)
+        return X.toarray() if sparse.issparse(X) else X
 
     def _class_name(self) -> str:
         for cls in type(self).__mro__:
@@ -86,6 +92,8 @@ class TreesBase(Estimator):
         array of shape (n_samples, n_features)
         """
         check_is_fitted(self)
+        holes = self._finite(X)
+        X = self._dense(X)
         if not self.levels_:
             kind = np.float32 if self.trees_.single else np.float64
             return validate_data(  # type: ignore[no-any-return]
@@ -93,8 +101,7 @@ class TreesBase(Estimator):
                 X,
                 reset=False,
                 dtype=kind,
-                ensure_all_finite=self._finite(X),
-                accept_sparse="csr" if self.trees_.single else False,
+                ensure_all_finite=holes,
             )
         validate_data(self, X, reset=False, skip_check_array=True)
         return coded_rows(X, self.levels_)
@@ -122,7 +129,6 @@ class TreesBase(Estimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
         tags.input_tags.allow_nan = True
         return tags
 
@@ -139,7 +145,6 @@ class ForestBase(TreesBase):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         grown = getattr(sklearn.ensemble, self._class_name())(criterion=self.criterion)
         tags.input_tags.allow_nan = get_tags(grown).input_tags.allow_nan
         return tags

@@ -25,6 +25,8 @@ __all__ = ["CANDIDATES", "Candidate", "Choice", "Tuning", "list_candidates"]
 #: left out: their cost grows with the square of the rows.
 KERNEL_ROWS = 10_000
 NEIGHBOUR_CELLS = 10**7
+#: Trees take rows with all their zeros, and are left out beyond this many cells.
+DENSE_CELLS = 10**8
 #: Models that fit one score or tree for each label are left out beyond this many
 #: labels, and slower ones, such as those that fit every pair of labels, beyond fewer.
 MOST_LABELS = 50
@@ -68,7 +70,8 @@ class Candidate(NamedTuple):
 
     ``choose(model, tuning)`` returns a :class:`Choice`; ``rows`` caps the rows it is
     given. ``weight`` is a guess of its share of the time, for the progress bar. With a
-    time limit, those that are ``late`` come last: cheap, and seldom the best.
+    time limit, those that are ``late`` come last: cheap, and seldom the best; those
+    that are ``strong`` come after the first two.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Candidate(NamedTuple):
     weight: float = 1.0
     reason: str = ""
     late: bool = False
+    strong: bool = False
 
 
 class Size(NamedTuple):
@@ -101,8 +105,7 @@ def list_candidates(
 ) -> list[Candidate]:
     """The candidates for a task; those too costly for its size have a reason.
 
-    The task has n rows, d columns and, if it predicts labels, this many of them. The
-    reference, which is not ours, comes last.
+    The task has n rows, d columns and, if it predicts labels, this many of them.
     """
     amounts = task == "regression"
     metric = metric or METRICS["rmse" if amounts else "log_loss"]
@@ -132,6 +135,7 @@ class CandidateRow(NamedTuple):
     kind: str = "certus"
     metrics: tuple[str, ...] = ()
     late: bool = False
+    strong: bool = False
 
     def made_for(self, size: Size) -> Candidate | None:
         """The candidate for a table of this size, if it is one there."""
@@ -143,7 +147,8 @@ class CandidateRow(NamedTuple):
         rest = (self.choose, self.rows, self.weight, self.too_costly(size))
         named = _CONSTANTS[size.metric.constant] if self.kind == "baseline" else ""
         made = cls(**self.params(size))
-        return Candidate(named or self.name, self.kind, made, *rest, self.late)
+        turn = (self.late, self.strong)
+        return Candidate(named or self.name, self.kind, made, *rest, *turn)
 
 
 def given_candidate(name: str, model: Any, taken: Iterable[str]) -> Candidate:
@@ -325,6 +330,18 @@ def _training(size: Size) -> dict[str, Any]:
     }
 
 
+def _boosting(size: Size) -> dict[str, Any]:
+    """Trees for the metric: of deviances and quantiles by their own loss."""
+    losses = {"poisson": "poisson", "gamma": "gamma", "mae": "absolute_error"}
+    chosen: dict[str, Any] = {"random_state": size.seed}
+    if size.labels:
+        return chosen
+    if size.metric.name == "pinball":
+        return {**chosen, "loss": "quantile", "quantile": size.metric.at or 0.5}
+    loss = losses.get(size.metric.name)
+    return {**chosen, "loss": loss} if loss else chosen
+
+
 def _many_rows(size: Size) -> str:
     return f"only up to {KERNEL_ROWS:,} rows" if size.n > KERNEL_ROWS else ""
 
@@ -332,6 +349,11 @@ def _many_rows(size: Size) -> str:
 def _many_cells(size: Size) -> str:
     many = size.n * size.d > NEIGHBOUR_CELLS
     return f"only up to {NEIGHBOUR_CELLS:,} cells" if many else ""
+
+
+def _many_dense(size: Size) -> str:
+    many = size.n * size.d > DENSE_CELLS
+    return f"only up to {DENSE_CELLS:,} cells" if many else ""
 
 
 def _many_labels(size: Size, most: int = MOST_LABELS) -> str:
@@ -429,12 +451,12 @@ CANDIDATES: tuple[CandidateRow, ...] = (
         weight=2.0,
     ),
     CandidateRow(
-        "gradient boosting (ref)",
-        amounts="sklearn.ensemble:HistGradientBoostingRegressor",
-        labels="sklearn.ensemble:HistGradientBoostingClassifier",
-        params=_seeded,
+        "gradient boosting",
+        amounts="HistGradientBoostingRegressor",
+        labels="HistGradientBoostingClassifier",
+        params=_boosting,
         weight=4.0,
-        too_costly=_many_labels,
-        kind="foreign",
+        too_costly=lambda size: _many_labels(size) or _many_dense(size),
+        strong=True,
     ),
 )

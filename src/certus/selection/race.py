@@ -108,12 +108,12 @@ class Race:
         return [rows[candidate.name] for candidate in lineup], status
 
     def _in_turn(self, lineup: list[Candidate]) -> list[Candidate]:
-        """With a deadline, cheap and strong ones first, after two the reference."""
+        """With a deadline, two cheap ones first, then those that are often the best."""
         if self.deadline is None:
             return lineup
-        ours = sorted((c for c in lineup if c.kind != "foreign"), key=_cost)
-        reference = [c for c in lineup if c.kind == "foreign"]
-        return [*ours[:2], *reference, *ours[2:]]
+        strong = [c for c in lineup if c.strong or c.kind == "foreign"]
+        others = sorted((c for c in lineup if c not in strong), key=_cost)
+        return [*others[:2], *strong, *others[2:]]
 
     def _expected(self, candidate: Candidate, times: list[float], folds: int) -> float:
         """Seconds that the next fold and all after it will take, at best.

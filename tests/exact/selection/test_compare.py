@@ -508,7 +508,7 @@ def test_under_a_deadline_cheap_candidates_come_first() -> None:
     assert turn[:3] == [
         "shares of the labels",
         "logistic",
-        "gradient boosting (ref)",
+        "gradient boosting",
     ]
     # Cheap, and seldom the best.
     assert turn[-2:] == ["perceptron", "k nearest neighbours"]

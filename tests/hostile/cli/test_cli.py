@@ -352,7 +352,7 @@ def test_interrupt_keeps_complete_candidates(
     assert found["status"] == "interrupted" and found["chosen"] == "ridge"
     reasons = {row["name"]: row["reason"] for row in found["candidates"]}
     assert reasons["ridge"] == "" and reasons["lasso"] == "interrupted"
-    assert reasons["gradient boosting (ref)"] == "interrupted"
+    assert reasons["gradient boosting"] == "interrupted"
     promised = {claim["name"]: claim["strength"] for claim in found["risk"]}
     assert promised["large_error"] == "statistical"
     assert certus.load("t.certus").certificate_.met is True

@@ -316,7 +316,7 @@ def test_many_labels_leave_out_what_would_take_hours() -> None:
     }
     assert reasons["k nearest neighbours"] == reasons["perceptron"] == ""
     assert reasons["logistic"] == "only up to 50 labels"
-    assert reasons["gradient boosting (ref)"] == "only up to 50 labels"
+    assert reasons["gradient boosting"] == "only up to 50 labels"
     few = list_candidates("multiclass", 3000, 2, 0, labels=20)
     assert not any(candidate.reason for candidate in few)
     y = np.repeat([f"label {i}" for i in range(100)], 3)

@@ -1,0 +1,72 @@
+"""The search for a fall of a sum of trees, beside all points of a grid."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from certus.trees import TreeEnsemble
+from certus.verify import tree_reading, tree_walks
+
+
+def random_trees(rng, n_trees, depth, columns=2, cuts=3):
+    """Full trees with few different thresholds, so that trees share them."""
+    size = 2 ** (depth + 1) - 1
+    inner = 2**depth - 1
+    each = np.arange(size)
+    feature = np.where(
+        np.tile(each, n_trees) < inner, rng.integers(0, columns, size * n_trees), -1
+    )
+    starts = np.repeat(size * np.arange(n_trees), size)
+    leaf = feature < 0
+    child = np.tile(2 * each, n_trees) + starts
+    return TreeEnsemble(
+        feature=feature,
+        threshold=rng.integers(0, cuts, size * n_trees).astype(float),
+        left=np.where(leaf, -1, child + 1),
+        right=np.where(leaf, -1, child + 2),
+        value=rng.integers(-1, 8, size * n_trees).astype(float)[:, None],
+        missing_left=np.zeros(size * n_trees, dtype=bool),
+        other_left=np.zeros(size * n_trees, dtype=bool),
+        category=np.full(size * n_trees, -1),
+        bits=np.zeros((0, 0), dtype=np.uint32),
+        roots=size * np.arange(n_trees),
+        output=np.zeros(n_trees, dtype=int),
+        baseline=np.zeros(1),
+        n_features=columns,
+    )
+
+
+def test_a_fall_is_found_exactly_where_the_grid_has_one():
+    rng = np.random.default_rng(0)
+    grid = np.arange(-0.5, 4)
+    points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1)
+    seen = set()
+    for _ in range(60):
+        trees = random_trees(rng, int(rng.integers(1, 4)), 2)
+        # Leaves that mostly rise with column 0, so that both answers occur.
+        scores = trees.scores(points.reshape(-1, 2)).reshape(len(grid), len(grid))
+        steps = np.diff(scores, axis=0)
+        holder = type("Holder", (), {"trees_": trees})()
+        forest = tree_reading.of_arrays(holder)
+        fall = tree_walks.worst_step(forest, 0, 1, 0)
+        assert fall is not None and (fall.exact or fall.change >= 0)
+        assert np.isclose(min(fall.change, 0.0), min(steps.min(), 0.0))
+        if fall.change < 0:
+            pair = np.stack(tree_walks.two_points(fall, 0, 2))
+            assert np.isclose(np.diff(trees.scores(pair)[:, 0])[0], fall.change)
+        seen.add(bool(fall.change < 0))
+    assert True in seen
+
+
+def test_ranges_on_boxes_hold_all_points_of_the_grid():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        trees = random_trees(rng, 3, 2)
+        holder = type("Holder", (), {"trees_": trees})()
+        forest = tree_reading.of_arrays(holder)
+        low = rng.uniform(-1, 2, 2)
+        high = low + rng.uniform(0, 2, 2)
+        rows = rng.uniform(low, high, (200, 2))
+        found = trees.scores(rows)[:, 0]
+        least, most = tree_walks.range_of(forest, low, high)
+        assert least[0] <= found.min() and found.max() <= most[0]
