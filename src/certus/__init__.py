@@ -35,6 +35,7 @@ _PACKAGES = (
     "cluster",
     "decomposition",
     "diagnostics",
+    "ensemble",
     "explanations",
     "fairness",
     "generative",

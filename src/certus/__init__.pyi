@@ -14,6 +14,7 @@ from certus.selection import compare as compare
 from certus.config import config_context as config_context
 from certus import decomposition as decomposition
 from certus import diagnostics as diagnostics
+from certus import ensemble as ensemble
 from certus.explanations import explain as explain
 from certus import explanations as explanations
 from certus import fairness as fairness

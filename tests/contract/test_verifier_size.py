@@ -43,6 +43,8 @@ ROOMS: dict[str, tuple[str, int]] = {
     ),
     # Cells of their own, and penalties of differences: squares, variation, cones.
     "additive models": ("additive shapes", 400),
+    # Readers of four libraries, walks, boxes of leaves, leaves computed again.
+    "tree ensembles": ("tree_leaves tree_reading tree_walks trees", 1_000),
     # Radii, replays, separations, the sum over all states, annealed sampling.
     "memories": (
         "binary_memory boltzmann cancelling memory modern_memory stored_weights",

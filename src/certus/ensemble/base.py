@@ -44,7 +44,7 @@ class TreesBase(Estimator):
     def _grow(self, X: Any, y: Any, sample_weight: Any, **rows: Any) -> Fitted:
         """Fit scikit-learn's estimator and keep its numbers."""
         cls = getattr(sklearn.ensemble, self._class_name())
-        params = self.get_params(deep=False)
+        params = {**self.get_params(deep=False), "verbose": 0}  # the library is silent
         grown = vars(self).get("_grown") if params.get("warm_start") else None
         if grown is None:
             if params.get("warm_start") and hasattr(self, "trees_"):

@@ -38,7 +38,7 @@ class RandomForestClassifier(ClassifierMixin, ForestBase):
     n_estimators : int, default=100
         Number of trees.
     criterion : str, default="gini"
-        Which rates are made equal.
+        What a split reduces the most.
     max_depth : int or None, default=None
         Most questions between the root of a tree and a leaf.
     min_samples_split : int or float, default=2
@@ -61,7 +61,7 @@ class RandomForestClassifier(ClassifierMixin, ForestBase):
         Number of trees that scikit-learn grows at a time.
     random_state : int, RandomState or None, default=None
         Seed or generator of all random numbers.
-    verbose : int, default=0
+    verbose
         Not used; accepted for compatibility with scikit-learn.
     warm_start : bool, default=False
         Whether to start from the last fit.
@@ -72,8 +72,8 @@ class RandomForestClassifier(ClassifierMixin, ForestBase):
     max_samples : int, float or None, default=None
         Rows drawn for each tree, as a number or a share.
     monotonic_cst : array-like, default=None
-        For each column 1, 0 or −1: predictions must rise with it, may do anything, or
-        must fall.
+        For each column 1 if the score must not fall in it, −1 if it must not rise, else
+        0.
 
     Attributes
     ----------

@@ -34,9 +34,10 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
     the stages before it, where G and H are the sums of the first and second derivatives
     over its rows. ``same_predictions`` (PROVED): a second, plain walk through the
     arrays gives the predictions of the model. ``output_range`` (PROVED): no row,
-    whatever its values, has a score outside of it. ``monotone`` (PROVED or refused) for
-    constrained columns. How good the questions of the trees are is refused: they were
-    chosen greedily. At level "quick", a large fit is checked for its first stages.
+    whatever its values, has a score outside of it. ``monotone_trees`` (PROVED or
+    refused) for constrained columns. How good the questions of the trees are is
+    refused: they were chosen greedily. At level "quick", a large fit is checked for its
+    first stages.
 
     Parameters
     ----------
@@ -44,9 +45,9 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
         Loss of a row. Also ``"absolute_error"``, ``"gamma"``, ``"poisson"`` and
         ``"quantile"``.
     quantile : float or None, default=None
-        Level of the quantile loss.
+        Which quantile, strictly between 0 and 1. For ``loss="quantile"``.
     learning_rate : float, default=0.1
-        Factor by which each tree's leaves are multiplied.
+        Factor by which the leaves of each tree are multiplied.
     max_iter : int, default=100
         Maximum number of iterations. Each adds a tree, or one for each class.
     max_leaf_nodes : int or None, default=31
@@ -60,13 +61,13 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
     max_features : float, default=1.0
         Share of the columns that a split chooses from.
     max_bins : int, default=255
-        Most different values of a column that splits distinguish.
+        Most values of a column that splits distinguish.
     categorical_features : array-like, "from_dtype" or None, default="from_dtype"
-        Columns that hold categories. By default those of a data frame that have the
-        type "category".
+        Columns whose values have no order. By default those of a data frame that have
+        the type "category".
     monotonic_cst : array-like or dict, default=None
-        For each column 1, 0 or −1: predictions must rise with it, may do anything, or
-        must fall.
+        For each column 1 if the score must not fall in it, −1 if it must not rise, else
+        0. A dict has an entry for each name.
     interaction_cst : sequence of sets, or str, default=None
         Sets of columns that may occur together in a branch.
     warm_start : bool, default=False
@@ -75,14 +76,15 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
         Whether to hold out rows and stop when their score no longer improves. "auto"
         does so with more than 10,000 rows.
     scoring : str, callable or None, default="loss"
-        Score by which candidates are compared.
+        Score by which candidates are compared. Early stopping compares stages by it.
     validation_fraction : int, float or None, default=0.1
-        Share of the rows that is held out.
+        Share of the rows that is held out. An integer is their number.
     n_iter_no_change : int, default=10
-        Number of epochs without improvement after which the fit stops.
+        Number of epochs without improvement after which the fit stops. An epoch adds
+        one stage.
     tol : float, default=1e-07
         Smallest improvement of the score that counts for early stopping.
-    verbose : int, default=0
+    verbose
         Not used; accepted for compatibility with scikit-learn.
     random_state : int, RandomState or None, default=None
         Seed or generator of all random numbers.

@@ -72,10 +72,11 @@ def compare(
     Each candidate is a pipeline: what it learns about columns, and its parameters, it
     learns again in every fold. The constant, penalised linear models, a robust one, a
     kernel machine, nearest neighbours, the perceptron, a neural network and gradient
-    boosting are compared. The certus model that is best by the metric on average over the folds is chosen, the earlier one on ties;
-    it is fitted again to all training rows, and judged once on rows that were sealed
-    before anything was fitted. Where the metric needs probabilities, models without
-    them get them inside each fold (:class:`certus.calibration.PlattClassifier`).
+    boosting are compared. The certus model that is best by the metric on average over
+    the folds is chosen, the earlier one on ties; it is fitted again to all training
+    rows, and judged once on rows that were sealed before anything was fitted. Where the
+    metric needs probabilities, models without them get them inside each fold
+    (:class:`certus.calibration.PlattClassifier`).
 
     Certificate
     -----------

@@ -31,7 +31,7 @@ LEAF = 1e-5
 NAME = "leaf_values"
 
 
-class Recipe(NamedTuple):
+class LeafRecipe(NamedTuple):
     """How the library computes a leaf; ``why`` if that cannot be repeated."""
 
     loss: str = ""  # squared, logistic, softmax, poisson, gamma, mean, shares
@@ -44,14 +44,14 @@ class Recipe(NamedTuple):
     why: str = ""
 
 
-def _refuse(why: str) -> Recipe:
-    return Recipe(why=why)
+def _refuse(why: str) -> LeafRecipe:
+    return LeafRecipe(why=why)
 
 
 # -- what the parameters say ------------------------------------------------------
 
 
-def hist(model: Fit) -> Recipe:
+def hist(model: Fit) -> LeafRecipe:
     """Of HistGradientBoosting, ours and scikit-learn's."""
     if model.monotonic_cst is not None:
         return _refuse("monotonic_cst moves leaves after they were computed")
@@ -63,10 +63,10 @@ def hist(model: Fit) -> Recipe:
         return _refuse(f"with loss={model.loss!r} leaves are quantiles of their rows")
     weight = getattr(model, "class_weight", None)
     rate, l2 = float(model.learning_rate), float(model.l2_regularization)
-    return Recipe(kind, rate, l2, class_weight=weight)
+    return LeafRecipe(kind, rate, l2, class_weight=weight)
 
 
-def forest(model: Fit) -> Recipe:
+def forest(model: Fit) -> LeafRecipe:
     """Of forests and single trees: means of rows."""
     if getattr(model, "bootstrap", False):
         return _refuse("bootstrap=True draws rows at random for each tree")
@@ -78,10 +78,10 @@ def forest(model: Fit) -> Recipe:
     if weight == "balanced_subsample":
         return _refuse("class_weight='balanced_subsample' differs from tree to tree")
     kind = "shares" if hasattr(model, "classes_") else "mean"
-    return Recipe(kind, class_weight=weight)
+    return LeafRecipe(kind, class_weight=weight)
 
 
-def lightgbm(model: Fit) -> Recipe:
+def lightgbm(model: Fit) -> LeafRecipe:
     """Of LightGBM, from the parameters in the model's text."""
     text = model.booster_.model_to_string()
     lines = text.partition("\nparameters:\n")[2].splitlines()
@@ -114,10 +114,10 @@ def lightgbm(model: Fit) -> Recipe:
     k = int(told.get("num_class", 1))
     factor = k / (k - 1) if kind == "softmax" else 1.0
     numbers = (float(told[n]) for n in ("learning_rate", "lambda_l2", "lambda_l1"))
-    return Recipe(kind, *numbers, factor=factor, first=True)
+    return LeafRecipe(kind, *numbers, factor=factor, first=True)
 
 
-def xgboost(model: Fit) -> Recipe:
+def xgboost(model: Fit) -> LeafRecipe:
     """Of XGBoost, from its parameters."""
     import json
 
@@ -144,13 +144,13 @@ def xgboost(model: Fit) -> Recipe:
         return _refuse("scale_pos_weight is not repeated here")
     factor = 2.0 if kind == "softmax" else 1.0
     numbers = (float(param[name]) for name in ("learning_rate", "lambda", "alpha"))
-    return Recipe(kind, *numbers, factor=factor)
+    return LeafRecipe(kind, *numbers, factor=factor)
 
 
 # -- the check --------------------------------------------------------------------
 
 
-class Targets(NamedTuple):
+class LeafTargets(NamedTuple):
     """Rows of the fit: as the trees see them, their targets or codes, and weights."""
 
     X: Array
@@ -158,7 +158,7 @@ class Targets(NamedTuple):
     s: Array
 
 
-def claim(recipe: Recipe, trees: Forest, rows: Targets, stages: int) -> Claim:
+def claim(recipe: LeafRecipe, trees: Forest, rows: LeafTargets, stages: int) -> Claim:
     """Whether the leaves of the first stages have the values of the formula."""
     if recipe.why:
         return bd.refused(NAME, f"leaves cannot be computed again: {recipe.why}", "")
@@ -182,7 +182,7 @@ def claim(recipe: Recipe, trees: Forest, rows: Targets, stages: int) -> Claim:
     )
 
 
-def _means(recipe: Recipe, trees: Forest, rows: Targets) -> float:
+def _means(recipe: LeafRecipe, trees: Forest, rows: LeafTargets) -> float:
     y = rows.y.reshape(len(rows.y), -1).astype(np.float64)
     if recipe.loss == "shares":
         y = np.eye(len(trees.start))[rows.y.astype(int)]
@@ -214,7 +214,7 @@ def _share(off: Array, size: Array) -> float:
     return float(share.max(initial=0.0))
 
 
-def _stages(recipe: Recipe, trees: Forest, rows: Targets, stages: int) -> float:
+def _stages(recipe: LeafRecipe, trees: Forest, rows: LeafTargets, stages: int) -> float:
     k, worst = trees.per_stage, 0.0
     scores = np.tile(trees.start, (len(rows.y), 1))
     if recipe.first:
@@ -243,7 +243,7 @@ def _stages(recipe: Recipe, trees: Forest, rows: Targets, stages: int) -> float:
     return worst
 
 
-def _average(recipe: Recipe, rows: Targets, k: int) -> Array:
+def _average(recipe: LeafRecipe, rows: LeafTargets, k: int) -> Array:
     """Where LightGBM starts: the constant with the smallest loss."""
     s = rows.s / rows.s.sum()
     if recipe.loss == "squared":
@@ -255,7 +255,7 @@ def _average(recipe: Recipe, rows: Targets, k: int) -> Array:
 
 
 def _slopes(
-    recipe: Recipe, scores: Array, rows: Targets, sums32: bool
+    recipe: LeafRecipe, scores: Array, rows: LeafTargets, sums32: bool
 ) -> tuple[Array, Array, Array]:
     """First and second derivatives by row and output, and what float32 may change."""
     s = rows.s[:, None]

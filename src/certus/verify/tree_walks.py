@@ -79,7 +79,7 @@ def scores_of(forest: Forest, X: Array) -> tuple[Array, Array]:
 # -- boxes ------------------------------------------------------------------------
 
 
-class Boxes(NamedTuple):
+class LeafBoxes(NamedTuple):
     """Of the leaves of a tree: (leaves, columns) for the columns that it asks for."""
 
     leaves: Array
@@ -90,7 +90,7 @@ class Boxes(NamedTuple):
     codes: dict[int, Array]  # by place of a column: (leaves, codes + 1), the rest last
 
 
-def boxes_of(tree: Nodes, strict: bool = False, single: bool = False) -> Boxes:
+def boxes_of(tree: Nodes, strict: bool = False, single: bool = False) -> LeafBoxes:
     """The boxes; cuts of a strict comparison as the next smaller number."""
     columns = np.unique(tree.feature[tree.feature >= 0])
     at = {int(c): i for i, c in enumerate(columns)}
@@ -124,7 +124,7 @@ def boxes_of(tree: Nodes, strict: bool = False, single: bool = False) -> Boxes:
     stacked = (np.array([each[i] for each in found]) for i in (1, 2, 3))
     low, high, nan = (each.reshape(len(found), d) for each in stacked)
     places = np.array([each[0] for each in found], dtype=np.intp)
-    return Boxes(places, columns, low, high, nan, codes)
+    return LeafBoxes(places, columns, low, high, nan, codes)
 
 
 def _cut(cut: float, strict: bool, single: bool) -> float:
@@ -237,7 +237,7 @@ def steps_of(
     return found
 
 
-def _meeting(boxes: Boxes, a: Array, b: Array, j: int) -> Array:
+def _meeting(boxes: LeafBoxes, a: Array, b: Array, j: int) -> Array:
     """Which pairs of leaves have rows that differ in column j only."""
     low = np.maximum(boxes.low[a], boxes.low[b])
     high = np.minimum(boxes.high[a], boxes.high[b])
@@ -249,7 +249,7 @@ def _meeting(boxes: Boxes, a: Array, b: Array, j: int) -> Array:
     return np.asarray(some.all(axis=1))
 
 
-def _shared(boxes: Boxes, a: int, b: int, j: int) -> dict[int, Any]:
+def _shared(boxes: LeafBoxes, a: int, b: int, j: int) -> dict[int, Any]:
     kept: dict[int, Any] = {}
     for i, column in enumerate(boxes.columns):
         if i == j:

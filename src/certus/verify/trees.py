@@ -5,7 +5,7 @@ Claims about a fitted boosting or forest of certus, scikit-learn, LightGBM or XG
 - ``leaf_values``: stage by stage, each leaf has the value of its formula;
 - ``same_predictions``: a plain walk through the trees, read by the verifier itself,
   gives the predictions of the model;
-- ``monotone``: for each constrained column, scores never move the wrong way;
+- ``monotone_trees``: for each constrained column, scores never move the wrong way;
 - ``output_range``: bounds of the scores over all rows there can be;
 - ``structure``: which questions the trees ask is a greedy choice; nothing is proved.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class Statement(NamedTuple):
     """How the trees are read, and how the library computes a leaf."""
 
     read: Callable[[Any], tree_reading.Forest]
-    recipe: Callable[[Any], tree_leaves.Recipe]
+    recipe: Callable[[Any], tree_leaves.LeafRecipe]
     #: Sign by column: 1 if scores must rise with it, −1 if they must fall.
     signs: dict[int, int]
 
@@ -131,11 +132,10 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     else:
         trees_few = trees
     used = kept & (s > 0)
-    rows = tree_leaves.Targets(X[used], y[used], s[used])
+    rows = tree_leaves.LeafTargets(X[used], y[used], s[used])
     claims.append(tree_leaves.claim(recipe, trees_few, rows, stages))
-    claims += [
-        _monotone_claim(trees, j, sign, X.shape[1]) for j, sign in stated.signs.items()
-    ]
+    if stated.signs:
+        claims.append(_monotone_claims(trees, stated.signs, X.shape[1]))
     claims.append(_range_claim(trees))
     status = bd.verdict(claims)
     claims.append(
@@ -185,7 +185,9 @@ def _rows_used(witness: Any, n: int) -> Array | None:
     return used
 
 
-def _unknown_split(model: Fit, recipe: tree_leaves.Recipe) -> tree_leaves.Recipe:
+def _unknown_split(
+    model: Fit, recipe: tree_leaves.LeafRecipe
+) -> tree_leaves.LeafRecipe:
     split = getattr(model, "do_early_stopping_", False)
     if split and getattr(model, "validation_fraction", None) is not None:
         return recipe._replace(
@@ -264,6 +266,20 @@ def _linked(link: str, z: Array) -> Array:
 # -- shapes -----------------------------------------------------------------------
 
 
+def _monotone_claims(
+    trees: tree_reading.Forest, signs: dict[int, int], width: int
+) -> Claim:
+    """One claim for all constrained columns: the worst of them."""
+    found = [_monotone_claim(trees, j, sign, width) for j, sign in signs.items()]
+    missed = [claim for claim in found if claim.met is False]
+    unsaid = [claim for claim in found if claim.met is None]
+    if missed or unsaid or len(found) == 1:
+        return (missed or unsaid or found)[0]
+    each = data.named("column", list(signs))
+    said = f"the score never moves the wrong way along {each}, wherever the rest is"
+    return replace(found[0], detail=said)
+
+
 def _monotone_claim(
     trees: tree_reading.Forest, column: int, sign: int, width: int
 ) -> Claim:
@@ -271,11 +287,13 @@ def _monotone_claim(
     way = "rises" if sign > 0 else "falls"
     output = len(trees.start) - 1
     if len(trees.start) > 2 or (len(trees.start) == 2 and trees.link != "shares"):
-        return bd.refused("monotone", f"several scores in column {column}", "")
+        return bd.refused("monotone_trees", f"several scores in column {column}", "")
     fall = tree_walks.worst_step(trees, column, sign, output)
     if fall is None or (fall.change < 0 and not fall.exact):
         why = f"the trees are too large to decide whether the score {way} with column"
-        return bd.refused("monotone", f"{why} {column}", "use fewer or smaller trees")
+        return bd.refused(
+            "monotone_trees", f"{why} {column}", "use fewer or smaller trees"
+        )
     words: dict[str, Any] = {"theorem": "every pair of leaves that meet at a threshold"}
     if fall.change < 0:
         single = trees.single
@@ -284,19 +302,19 @@ def _monotone_claim(
         moved = float(sign * (found[1] - found[0]))
         if moved >= 0:
             why = f"whether the score {way} with column {column} is lost in rounding"
-            return bd.refused("monotone", why, "")
+            return bd.refused("monotone_trees", why, "")
         cells = [f"{c}: {v:.9g}" for c, v in enumerate(pair[0]) if c in fall.box]
         at = f" where {', '.join(cells)}" if cells else ""
         return bd.proved(
-            *("monotone", Number(-moved), 0.0),
+            *("monotone_trees", Number(-moved), 0.0),
             "",
             missed=f"the score moves the wrong way by {-moved:.3g} as column {column} "
-            f"passes {pair[0][column]:.9g} to {pair[1][column]:.9g}{at}",
+            f"passes {pair[0][column]:.9g}{at}",
             fix="report this to the library, or fit without the constraint",
             **words,
         )
     return bd.proved(
-        *("monotone", Number(0.0), 0.0),
+        *("monotone_trees", Number(0.0), 0.0),
         f"the score {way} with column {column}, or stays, wherever the rest is",
         **words,
     )

@@ -71,7 +71,7 @@ def test_a_swapped_set_of_categories_is_found():
 
 def test_a_constraint_violated_in_one_deep_leaf_is_found():
     model = fitted(monotonic_cst=[0, 1, 0])
-    assert model.certificate_["monotone"].met
+    assert model.certificate_["monotone_trees"].met
     trees = model.trees_
     inner = np.flatnonzero(trees.feature == 1)
     node = int(inner[-1])  # the last question about the column
@@ -80,7 +80,7 @@ def test_a_constraint_violated_in_one_deep_leaf_is_found():
         leaf = int(trees.left[leaf])
     low = trees.value[trees.leaves].min() - 1.0
     model.trees_ = changed(trees, "value", leaf, low)
-    claim = certus.certify(model, X, Y)["monotone"]
+    claim = certus.certify(model, X, Y)["monotone_trees"]
     assert claim.met is False and "moves the wrong way" in claim.detail
 
 

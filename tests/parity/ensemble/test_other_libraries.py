@@ -48,7 +48,7 @@ def test_trees_are_read_and_their_leaves_proved(library, what):
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_constraints_are_checked_and_drawn_rows_refused(library):
     model = models(library, "numbers", monotone_constraints=[1, 0, 0, 0]).fit(X, Y)
-    claim = certus.certify(model, X, Y)["monotone"]
+    claim = certus.certify(model, X, Y)["monotone_trees"]
     assert claim.met and claim.strength.value == "proved"
     drawn = models(library, "numbers", subsample=0.5, subsample_freq=1)
     if library == "xgboost":
