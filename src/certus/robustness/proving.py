@@ -14,7 +14,7 @@ import numpy as np
 from certus.robustness.target import Differentiated, LinearTarget, Target, two_columns
 from certus.threat import ThreatModel
 from certus.typing import Array
-from certus.verify import Proof, prove_robust, unproved
+from certus.verify import Proof, prove_robust, prove_trees, unproved
 
 #: Rows that go through the network together.
 TOGETHER = 256
@@ -55,6 +55,8 @@ def prove(
         return prove_robust(network, rows, y, allowed, radii, predicted=predicted)
     if isinstance(target, Differentiated):
         return _network(target, X, y, threat, radii, predicted, deadline)
+    if target.trees is not None:
+        return prove_trees(target.trees, X, y, threat, radii, deadline)
     reason = (
         "nothing is proved, because the model is neither linear nor a network of "
         "known layers"

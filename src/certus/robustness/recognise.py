@@ -31,6 +31,8 @@ from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Rows on which a model is tried.
 PROBED = 64
+#: Classifiers of other libraries whose trees are read.
+BOOSTED = ("LGBMClassifier", "XGBClassifier")
 #: Share of the largest score by which rounding may change scores.
 CLOSE = 1e-4
 
@@ -82,7 +84,9 @@ def as_target(
     rows = numbers_of(X)
     rows = rows[:: max(1, len(rows) // PROBED)][:PROBED]
     if isinstance(model, BaseEstimator):
-        return _estimator(model, rows, X)
+        target = _estimator(model, rows, X)
+        target.trees = model if _has_trees(model) else None
+        return target
     if hasattr(model, "state_dict") and hasattr(model, "forward"):
         from certus.robustness.modules import of_module
 
@@ -96,6 +100,15 @@ def as_target(
         f"a {type(model).__name__} cannot predict: pass a fitted classifier, a torch "
         "module or a function of rows."
     )
+
+
+def _has_trees(model: Any) -> bool:
+    """Whether the verifier can read the trees of this very class."""
+    kinds = ("HistGradientBoosting", "RandomForest", "ExtraTree", "DecisionTree")
+    name, library = type(model).__name__, type(model).__module__.partition(".")[0]
+    if library in ("certus", "sklearn"):
+        return name.startswith(kinds)
+    return library in ("lightgbm", "xgboost") and name in BOOSTED
 
 
 def numbers_of(X: Any) -> Array:

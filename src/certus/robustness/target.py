@@ -61,6 +61,8 @@ class Target:
     has_scores = False
     has_gradients = False
     formula: Formula | None = None
+    #: The fitted model itself, if it is an ensemble of trees.
+    trees: Any = None
     note = ""
     #: Whether what predicts is known to do what the formula or function says; else it
     #: was only seen to do so, and nothing is proved.

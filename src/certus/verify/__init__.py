@@ -43,6 +43,7 @@ from certus.verify.sample_laws import (
     useful_claim,
 )
 from certus.verify.statistical import risk_claims
+from certus.verify.tree_robustness import prove_trees
 
 #: The public interface: other packages use these names only, not the modules.
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "privacy_claims",
     "probe_claims",
     "prove_robust",
+    "prove_trees",
     "recall_claims",
     "refuted",
     "risk_claims",

@@ -103,7 +103,11 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     try:
         trees = stated.read(model)
     except stating.Refusal as refusal:
-        return [bd.refused("trees", refusal.reason, refusal.fix)], Status.UNDECIDED, {}
+        return (
+            [bd.refused("refused", refusal.reason, refusal.fix)],
+            Status.UNDECIDED,
+            {},
+        )
     X = tree_reading.rows_of(model, given.X, trees.single)
     n = len(X)
     if X.ndim != 2 or X.shape[1] != int(model.n_features_in_):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from certus.ensemble import HistGradientBoostingClassifier
+from certus.robustness import ThreatModel, robust_accuracy
 from certus.trees import TreeEnsemble
 from certus.verify import tree_reading, tree_walks
 
@@ -70,3 +72,18 @@ def test_ranges_on_boxes_hold_all_points_of_the_grid():
         found = trees.scores(rows)[:, 0]
         least, most = tree_walks.range_of(forest, low, high)
         assert least[0] <= found.min() and found.max() <= most[0]
+
+
+def test_the_exact_bracket_of_stumps_closes():
+    """Proof and attack meet, and no row of the box has another label."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(200, 3))
+    y = (X[:, 0] + 0.5 * X[:, 1] > 0).astype(int)
+    model = HistGradientBoostingClassifier(max_iter=10, max_leaf_nodes=2).fit(X, y)
+    threat = ThreatModel("linf", 0.1)
+    found = robust_accuracy(model, X[:40], y[:40], threat, radii=1, random_state=0)
+    assert "all combinations of leaves" in " ".join(str(found).split())
+    assert 0 < found.lower <= found.upper
+    near = X[:40, None] + rng.uniform(-0.1, 0.1, (40, 100, 3))
+    same = model.predict(near.reshape(-1, 3)).reshape(40, 100) == y[:40, None]
+    assert found.lower <= same.all(axis=1).mean()
