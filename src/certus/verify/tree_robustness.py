@@ -5,7 +5,7 @@ the class y over a rival j,
 
     min m ≥ Σ over trees of the smallest (v_y − v_j) among the leaves it reaches
 
-which is the minimum itself if the trees share no column. Where that sum is not positive,
+which is the minimum itself if the trees share no column. If that sum is not positive,
 leaves of all trees are combined, as long as their boxes meet: the smallest sum is the
 minimum, and the search stops after a number of combinations without a claim. The box of
 radius r holds the ball of every norm.
@@ -39,6 +39,7 @@ class _Part(NamedTuple):
 
     boxes: LeafBoxes
     value: Array
+    size: float
 
 
 def prove_trees(
@@ -71,7 +72,7 @@ def prove_trees(
     if any(tree.sets for tree in forest.trees):
         reason = "nothing is proved: categories have no distance"
         return unproved(reason, radii, X)
-    parts = [_part(forest, t) for t in range(len(forest.trees))]
+    parts = _merged([_part(forest, t) for t in range(len(forest.trees))])
     found = np.zeros((len(radii), len(X)), dtype=bool)
     exact, X = True, np.asarray(X, dtype=np.float64)
     for i in range(len(X)):
@@ -93,13 +94,42 @@ def _part(forest: Forest, t: int) -> _Part:
     """Values by class: of two classes with one score, that of the first is 0."""
     tree, k = forest.trees[t], max(2, len(forest.start))
     boxes = boxes_of(tree, forest.strict, forest.single)
+    real = (boxes.low < boxes.high).all(axis=1)  # others are for missing cells alone
+    boxes = boxes._replace(
+        leaves=boxes.leaves[real], low=boxes.low[real], high=boxes.high[real]
+    )
     value = np.zeros((len(boxes.leaves), k))
     if forest.output[t] < 0:
         value[:] = tree.value[boxes.leaves]
     else:
         at = 1 if len(forest.start) == 1 else forest.output[t]
         value[:, at] = tree.value[boxes.leaves, 0]
-    return _Part(boxes, value / forest.divisor)
+    value /= forest.divisor
+    return _Part(boxes, value, float(np.abs(value).max()))
+
+
+def _merged(parts: list[_Part]) -> list[_Part]:
+    """Trees that ask for the same single column as one tree: a sum for each cell."""
+    alone: dict[int, list[_Part]] = {}
+    kept = []
+    for part in parts:
+        if len(part.boxes.columns) == 1:
+            alone.setdefault(int(part.boxes.columns[0]), []).append(part)
+        else:
+            kept.append(part)
+    for column, group in alone.items():
+        ends = np.concatenate([part.boxes.high[:, 0] for part in group])
+        high = np.unique([*ends, np.inf])
+        low = np.concatenate([[-np.inf], high[:-1]])
+        value = np.zeros((len(high), group[0].value.shape[1]))
+        for part in group:
+            inside = part.boxes.low[:, 0] < high[:, None]
+            inside &= high[:, None] <= part.boxes.high[:, 0]
+            value += part.value[inside.argmax(axis=1)]
+        sides = (low[:, None], high[:, None], np.zeros((len(high), 1), dtype=bool))
+        cells = LeafBoxes(np.arange(len(high)), np.array([column]), *sides, {})
+        kept.append(_Part(cells, value, sum(part.size for part in group)))
+    return kept
 
 
 def _holds(
@@ -112,10 +142,13 @@ def _holds(
         if j == y:
             continue
         margins = [p.value[at, y] - p.value[at, j] for p, at in zip(parts, reached)]
-        size = sum(float(np.abs(p.value[at]).max()) for p, at in zip(parts, reached))
-        size += float(np.abs(start).max())
+        size = sum(part.size for part in parts) + float(np.abs(start).max())
         unit = 2.0**-23 / 2.0**-52 if forest.sums32 else 1.0
-        lost = 4 * unit * gamma(len(parts) + 8) * size + 2.0**-20 * (unit > 1) + 1e-14
+        lost = (
+            4 * unit * gamma(len(forest.trees) + 8) * size
+            + 2.0**-20 * (unit > 1)
+            + 1e-14
+        )
         base = float(start[y] - start[j])
         if base + math.fsum(float(m.min()) for m in margins) > lost:
             continue
