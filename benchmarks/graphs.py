@@ -288,7 +288,9 @@ def reached_rows() -> list[str]:
             LabelPropagation(),
         )
     ]
-    links = LinkPredictor(test_size=0.2, random_state=0).fit(nx.les_miserables_graph())
+    links = LinkPredictor(validation_fraction=0.2, random_state=0).fit(
+        nx.les_miserables_graph()
+    )
     auc = links.certificate_["link_auc"]
     whole = links.certificate_["auc_of_all_pairs"].value
     return [

@@ -49,7 +49,7 @@ def measure(frame: pl.DataFrame, target: str, name: str, seed: int) -> dict[str,
     """One generator on one table."""
     real, _ = split(frame, seed)
     start = time.process_time()
-    model = TableSynthesizer(name, holdout=0, random_state=seed).fit(real)
+    model = TableSynthesizer(name, validation_fraction=0, random_state=seed).fit(real)
     made = model.sample(real.height)
     return judged(frame, target, made, seed, time.process_time() - start)
 
@@ -91,7 +91,7 @@ def judged(
 def power(frame: pl.DataFrame, seed: int) -> tuple[float, float, bool]:
     """The copy test where a tenth of a tree's rows are training rows."""
     real, hold = split(frame, seed)
-    model = TableSynthesizer("tree", holdout=0, random_state=seed).fit(real)
+    model = TableSynthesizer("tree", validation_fraction=0, random_state=seed).fit(real)
     n = real.height // 10
     made = pl.concat([model.sample(real.height - n), real.sample(n, seed=seed)])
     found = examine(real, hold, made, random_state=seed)

@@ -28,7 +28,7 @@ real, holdout = table[inside], table[~inside]
 found = {}
 with certus.config_context(on_uncertified="ignore"):
     for name in ("tree", "copula", "cart"):
-        model = TableSynthesizer(name, holdout=0, random_state=0).fit(real)
+        model = TableSynthesizer(name, validation_fraction=0, random_state=0).fit(real)
         rows = model.sample(len(real))
         found[name] = examine(real, holdout, rows, target="target", random_state=0)
 # A generator that hands out its training rows, for comparison.

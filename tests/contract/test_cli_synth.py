@@ -44,7 +44,7 @@ def test_rows_and_a_report_are_written(capsys: Any) -> None:
     assert code == 0 and made.height == 50 and set(made["sex"]) == {"F"}
     assert made["age"].is_between(30, 40).all()
     assert made.columns == ["age", "sex", "pay"]
-    for words in ("held out by coins", "copies", "told apart", "useful", "anonymous"):
+    for words in ("held out at random", "copies", "told apart", "useful", "anonymous"):
         assert words in said
     assert all(len(line) <= 80 for line in said.splitlines())
     page = Path("people-synthetic.html").read_text()

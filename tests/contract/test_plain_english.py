@@ -72,6 +72,12 @@ BANNED = {
     r"\b(?:as|is|are) dear\b": "each as dear as one of training",
     r"\bif ever so\b": "penalised, if ever so little",
     r"\b(?:comes?|came) apart\b": "a run that comes apart",
+    r"\b(?:the|a|one|two|both|stated|known|conditional|uniform) laws?\b(?! of large)": (
+        "rows of one law"
+    ),
+    r"\bhas so many\b": "a vector has so many numbers",
+    r"\bis said by\b": "how good it is, is said by probe",
+    r"\byardstick\b": "nearness has no yardstick",
     r"\bthose who watch\b": "in plain float64: for those who watch",
 }
 

@@ -57,16 +57,18 @@ FILES_IN = {
     "linear_model/_glm/tests": ("test_glm.py",),
     "neighbors/tests": ("test_neighbors.py", "test_neighbors_pipeline.py"),
     "svm/tests": ("test_bounds.py", "test_sparse.py", "test_svm.py"),
-    "cluster/tests": ("test_k_means.py",),
+    "cluster/tests": ("test_k_means.py", "test_spectral.py"),
     "mixture/tests": ("test_gaussian_mixture.py", "test_mixture.py"),
-    "neural_network/tests": ("test_mlp.py",),
+    "neural_network/tests": ("test_mlp.py", "test_rbm.py"),
     "decomposition/tests": (
         "test_factor_analysis.py",
         "test_incremental_pca.py",
         "test_kernel_pca.py",
+        "test_nmf.py",
         "test_pca.py",
         "test_truncated_svd.py",
     ),
+    "semi_supervised/tests": ("test_label_propagation.py",),
     # Tools that take a model: theirs, with our models inside.
     "tests": (
         "test_calibration.py",

@@ -14,8 +14,8 @@ Coverage = Annotated[
     typer.Option(
         "--interval",
         metavar="SHARE",
-        help="Add lower and upper ends, or the set of labels, that hold this share of "
-        "new rows, as in 0.9.",
+        help="Add an interval, or a set of labels, that contains the truth for this "
+        "share of new rows, such as 0.9.",
     ),
 ]
 
@@ -44,7 +44,7 @@ def predict(
         bool,
         typer.Option(
             "--unseen",
-            help="Add a column that says what the training rows had nothing like.",
+            help="Add a column with the values that are unlike all training rows.",
         ),
     ] = False,
     encoding: options.Encoding = None,
@@ -69,9 +69,7 @@ def watch(
     target: options.Target = None,
     time: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="The order in which the rows came, by this column."
-        ),
+        typer.Option(metavar="COLUMN", help="The column with the time of each row."),
     ] = None,
     in_order: Annotated[
         bool,
@@ -84,7 +82,7 @@ def watch(
         typer.Option(
             "--interval",
             metavar="SHARE",
-            help="Share of rows that intervals or sets are to hold.",
+            help="Share of rows that intervals or sets should contain.",
         ),
     ] = 0.9,
     encoding: options.Encoding = None,
@@ -94,7 +92,7 @@ def watch(
 
     Says which columns moved and by how much, with intervals. If DATA has the target,
     it also judges the coverage of intervals or sets; with --time or --in-order, by a
-    test that may be looked at after every row. The exit code is 3 if it is established
+    test that can be repeated after every row. The exit code is 3 if it is established
     that coverage is lost.
     """
     load_tables()

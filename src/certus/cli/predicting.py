@@ -1,7 +1,8 @@
 """``certus predict``: the rows of a table, with intervals, probabilities and keys.
 
-Labels are written as the file of the fit wrote them. Intervals and sets hold their
-share of new rows on average, as long as these are like the rows of the calibration.
+Labels are written as the file of the fit wrote them. Intervals and sets contain
+the truth of their share of new rows on average, as long as these are like the rows of
+the calibration.
 """
 
 from __future__ import annotations
@@ -132,15 +133,15 @@ def _intervals(
     if not labels:
         if np.isinf(ends).any():
             remarks.append(
-                f"Some intervals are without end: the rows were too few for {share}."
+                f"Some intervals have no end: {share} needs more calibration rows."
             )
-        remarks.append(f"On average {promise} of intervals hold the truth, {like}.")
+        remarks.append(f"On average {promise} of intervals contain the truth, {like}.")
         bounded = [[None if math.isinf(e) else e for e in end] for end in ends.tolist()]
         return {
             "lower": [low for low, _ in bounded],
             "upper": [high for _, high in bounded],
         }
-    remarks.append(f"On average {promise} of sets hold the label, {like}.")
+    remarks.append(f"On average {promise} of sets contain the label, {like}.")
     names = [str(spelt(c)) for c in model.classes_]
     sets = [_BETWEEN.join(n for n, here in zip(names, row) if here) for row in inside]
     return {"set": sets}

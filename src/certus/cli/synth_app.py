@@ -30,13 +30,13 @@ def synth(
         list[str] | None,
         typer.Option(
             metavar="COLUMN=VALUE",
-            help="A condition on all rows, as sex=F or age=30..40. Can be repeated.",
+            help="A condition on all rows: sex=F or age=30..40. Can be repeated.",
         ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Say how well this column can be predicted."
+            metavar="COLUMN", help="Report how well this column can be predicted."
         ),
     ] = None,
     like: Annotated[
@@ -81,10 +81,10 @@ def synth(
 ) -> int:
     """Draw rows like those of a table, and say what they are worth.
 
-    Some rows are held out by coins, for the claims alone: whether rows are copies,
-    whether a classifier tells them apart, how far each column agrees, and what a model
-    loses that learns from them. If every generator copies, nothing is written without
-    --force, and the exit code is 3.
+    Some rows are held out at random, for the claims alone: whether rows are copies,
+    whether a classifier tells them apart, how far each column agrees, and how much
+    worse a model is that learns from them. If every generator copies, nothing is
+    written without --force, and the exit code is 3.
 
     With --epsilon, rows come from a tree with differential privacy, and nothing else
     that was computed from the data is written.

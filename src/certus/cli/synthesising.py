@@ -94,8 +94,8 @@ def run(
     size = f"{frame.height:,} rows × {frame.width:,} columns"
     say(f"{shorten(path.name)}  {size}", style="bold")
     say(
-        f"{found.n_real:,} rows to learn from; {found.n_holdout:,} were held out by "
-        "coins, for the claims only",
+        f"{found.n_real:,} rows to learn from; {found.n_holdout:,} were held out at "
+        "random, for the claims only",
         indent=2,
         hang=2,
     )
@@ -167,7 +167,8 @@ def examine_rows(
     if holdout is None:
         raise Stop(
             "--like needs --holdout FILE: rows of the same kind that the generator "
-            "never saw. Without them nearness to training rows has no yardstick.",
+            "never saw. Without them nobody can say whether rows lie too near to "
+            "training rows.",
             code=2,
         )
     page = page or Path(f"{files.stem(like)}-examined.html")

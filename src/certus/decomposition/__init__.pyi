@@ -7,3 +7,4 @@ from certus.decomposition.pca import PCA as PCA
 from certus.decomposition.probabilistic import ProbabilisticPCA as ProbabilisticPCA
 from certus.decomposition.svd import TruncatedSVD as TruncatedSVD
 from certus.decomposition.modes import mode_strength as mode_strength
+from certus.decomposition.factorizing import non_negative_factorization as non_negative_factorization

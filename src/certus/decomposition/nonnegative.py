@@ -10,6 +10,7 @@ improved in turn until the best H for the current W would gain less than ``tol``
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -272,6 +273,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         if self.init == "custom":
             if W is None or H is None:
                 raise ValueError("init='custom' needs W and H in fit.")
+            for name, F in (("W", W), ("H", H)):
+                require_dtype(name, F, X.dtype)
             W, H = (np.array(F, dtype=np.float64, order="C") for F in (W, H))
             if W.shape != (X.shape[0], k) or H.shape != (k, X.shape[1]):
                 raise ValueError(
@@ -280,7 +283,12 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
                 )
             for name, F in (("W", W), ("H", H)):
                 check_non_negative(F, f"NMF (input {name})")
+                if not F.any():
+                    raise ValueError(f"{name} must have a positive entry, got zeros.")
             return W, H
+        if W is not None or H is not None:
+            text = "W and H were not used: they are starts for init='custom' only."
+            warnings.warn(text, RuntimeWarning, stacklevel=5)
         rng = np.random.RandomState() if self.random_state is None else None
         rng = rng or _legacy(self.random_state)
         return _initial(X, k, self.init, rng)
@@ -351,6 +359,15 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def require_dtype(name: str, F: Any, dtype: Any) -> None:
+    """Raise an error unless a given factor has the type of X."""
+    if np.asarray(F).dtype != dtype:
+        raise TypeError(
+            f"{name} should have the same dtype as X, {dtype}, got "
+            f"{np.asarray(F).dtype}."
+        )
 
 
 def _state(Ht: Array) -> Callable[[], dict[str, Any]]:

@@ -41,7 +41,7 @@ TOGETHER = 4096
 class Autoencoder(TransformerMixin, OutlierCalibration, RowModel):
     """Codes of rows, and rows from codes; denoising, sparse or contractive.
 
-    It learns no law of codes, so there is no ``sample``: see
+    It does not learn how codes are distributed, so it has no ``sample``: see
     :class:`VariationalAutoencoder`. :class:`certus.decomposition.LinearAutoencoder`
     shows how linear networks are trained; here they have a formula.
 
@@ -277,10 +277,10 @@ class Autoencoder(TransformerMixin, OutlierCalibration, RowModel):
 
     @property
     def sample(self) -> Any:
-        """An autoencoder has no law of codes to draw from."""
+        """An autoencoder has no distribution of codes to draw from."""
         raise AttributeError(
-            "Autoencoder learns no law of codes, so it cannot draw rows and there is "
-            "no sample. VariationalAutoencoder has codes that are normal, and draws."
+            "Autoencoder does not learn how codes are distributed, so it cannot draw "
+            "rows. Use VariationalAutoencoder, whose codes are normal."
         )
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:

@@ -4,8 +4,9 @@
 
 Numbers become cells (``cells``), the columns are put in the order of the best tree of
 dependences, and one small network for each column says how likely its cells are, given
-those before it. The law starts at the tree's, and that start counts as the zeroth epoch
-of early stopping: on held-out rows the law is never worse than the tree.
+those before it. The distribution starts at the tree's, and that start counts as the
+zeroth epoch of early stopping: on held-out rows the distribution is never worse than
+the tree.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ TOGETHER, PROPOSALS = 4096, 64
 
 @shares(GenerativeOptions, learning_rate=2e-3, weight_decay=1.0)
 class AutoregressiveDensity(ExplicitModel):
-    """A law of mixed columns, each given those before it, with a bounded loss.
+    """A distribution of mixed columns, each given those before it, with a bounded loss.
 
     Columns may hold numbers, whole numbers, or the numbers of categories. Values that
     many rows share, such as zeros and caps, keep a probability of their own; between
@@ -62,8 +63,9 @@ class AutoregressiveDensity(ExplicitModel):
     ``normalised`` (PROVED, for every row there can be): no column depends on itself or
     on a later one, so the probabilities sum to one. ``log_density`` (PROVED, on rows):
     the model's numbers are those of its weights. ``sample_density`` (STATISTICAL): rows
-    that are drawn follow the law that is stated. ``mean_log_density`` and ``gain``:
-    STATISTICAL on new rows; the loss is bounded, so the first needs no clipping.
+    that are drawn follow the distribution that is stated. ``mean_log_density`` and
+    ``gain``: STATISTICAL on new rows; the loss is bounded, so the first needs no
+    clipping.
 
     Parameters
     ----------
@@ -88,7 +90,7 @@ class AutoregressiveDensity(ExplicitModel):
     Attributes
     ----------
     network_ : certus.neural_network.modules.CellNetwork
-        The trained law of cells, float64, in evaluation mode.
+        The trained distribution of cells, float64, in evaluation mode.
     cells_ : list of dict
         Of each column: ``values`` with cells of their own, ``edges`` of the bins, and
         ``parts`` of a bin.
@@ -146,7 +148,7 @@ class AutoregressiveDensity(ExplicitModel):
 
     @certified_fit
     def fit(self, X: Any, y: Any = None) -> Any:
-        """Learn the law of rows.
+        """Learn the distribution of rows.
 
         Parameters
         ----------
@@ -176,7 +178,10 @@ class AutoregressiveDensity(ExplicitModel):
             self.cells_ = [column._asdict() for column in found]
         codes = self._code.encode(X)
         if (codes < 0).any():
-            raise ValueError("X has a category that the first fit has not seen.")
+            raise ValueError(
+                "X must hold only categories of the first fit, got a new one. Drop "
+                "such rows, or set warm_start=False."
+            )
         return codes.astype(np.float64)
 
     @property

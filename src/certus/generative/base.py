@@ -46,7 +46,7 @@ class RowModel(Model):
     """
 
     network_: Any
-    #: Whether ``fit`` learns a law for each class of y, where y is given.
+    #: Whether ``fit`` learns a distribution for each class of y, where y is given.
     conditional = False
     #: Whether the start counts, so that the result is never worse on held-out rows.
     keeps_start = False
@@ -185,7 +185,7 @@ class RowModel(Model):
         if type_of_target(y).startswith("continuous"):
             raise ValueError(
                 "y must hold class labels, got numbers that are not whole. Leave out y "
-                "to learn one law of all rows."
+                "to learn one distribution of all rows."
             )
         classes, codes = label_codes(y)
         if reset:

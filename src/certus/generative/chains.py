@@ -96,19 +96,21 @@ class DiscreteChain:
                 log = log + np.log(kernel[pair])
         return log
 
-    def ancestral_sample(self, n: int, *, random_state: RandomState = None) -> Array:
+    def ancestral_sample(
+        self, n_samples: int, *, random_state: RandomState = None
+    ) -> Array:
         """Draw n paths from the end: x_T from p_T, then backward; shape (n, T + 1).
 
         Parameters
         ----------
-        n : int
+        n_samples : int
             Number of paths.
         random_state : int, RandomState instance or None, default=None
             Seed or generator of all random numbers.
         """
-        check_number("n", n, 1, integer=True)
+        check_number("n", n_samples, 1, integer=True)
         rng = generator_of(random_state)
-        law = np.broadcast_to(self.marginals[-1], (n, self.marginals.shape[1]))
+        law = np.broadcast_to(self.marginals[-1], (n_samples, self.marginals.shape[1]))
         found = [_draw(law, rng)]
         for kernel in self.backward_kernels()[::-1]:
             found.append(_draw(kernel[found[-1]], rng))

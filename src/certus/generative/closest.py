@@ -72,7 +72,7 @@ def closest_gaussian(
     same_shape("weights", "means", w, m)
     same_shape("weights", "variances", w, v)
     if (v <= 0).any():
-        raise ValueError("variances must be positive.")
+        raise ValueError(f"variances must be positive, got {v.min():.4g}.")
     mean = float(w @ m)
     variance = float(w @ (v + (m - mean) ** 2))
     if direction == "forward":

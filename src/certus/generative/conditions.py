@@ -2,7 +2,7 @@
 
 A variational autoencoder has p(z | conditions) ∝ N(z; 0, I)·Π P(condition j | z), and
 given z its columns are independent. Codes are drawn from the prior and taken by weight;
-Markov chains then move each of them on, and keep this law:
+Markov chains then move each of them on, and keep this distribution:
 - a class, where it is open, by its probability given the code (Gibbs' sampler);
 - z' = √(1 − b²)·z + b·η, accepted by the ratio of the conditions' probabilities;
 - a whole row given z, and a new code that the encoder proposes, accepted by
@@ -130,8 +130,8 @@ class _BernoulliLaw:
         self.zero, self.one = (low <= 0) & (high >= 0), (low <= 1) & (high >= 1)
         if not (self.zero | self.one).all():
             raise ValueError(
-                "given leaves neither 0 nor 1 for a column, and a Bernoulli law has no "
-                "other values. Change that condition."
+                'given must allow 0 or 1 in each column: with likelihood="bernoulli" '
+                "there are no other values. Change the condition on that column."
             )
 
     def log_mass(self, m: Array) -> Array:

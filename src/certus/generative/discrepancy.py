@@ -2,9 +2,10 @@
 
     MMD² = E k(x, x') + E k(y, y') − 2 E k(x, y),   k = exp(−‖x − y‖²/2h²)
 
-It is 0 only for equal laws. The kernel matrix is computed in blocks of rows and never
-kept. The test permutes the labels "x" and "y" of the pooled rows: if both samples come
-from one law, every order is equally probable, so P(p ≤ α) ≤ α for each sample size.
+It is 0 only for equal distributions. The kernel matrix is computed in blocks of rows
+and never kept. The test permutes the labels "x" and "y" of the pooled rows: if both
+samples come from one distribution, every order is equally probable, so P(p ≤ α) ≤ α for
+each sample size.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def mmd(
         h; None means the median distance of pooled rows.
     biased : bool, default=False
         Whether the pairs of a row with itself count. The unbiased estimate has mean 0
-        for equal laws, and may be negative; the biased one is at least 0.
+        for equal distributions, and may be negative; the biased one is at least 0.
     random_state : int, RandomState instance or None, default=None
         Seed or generator of all random numbers. It is used only to draw rows for
         the median, where there are more than 1000.
@@ -101,13 +102,13 @@ def mmd_test(
     n_permutations: int = 199,
     random_state: RandomState = None,
 ) -> MMDTest:
-    """Whether two samples come from one law: a permutation test with an exact level.
+    """Test whether two samples have one distribution, by permuting their labels.
 
     Parameters
     ----------
     X, Y : array-like of shapes (n, d) and (m, d)
-        The samples, at least two rows each; rows are exchangeable if the laws are
-        equal.
+        The samples, at least two rows each; rows are exchangeable if the distributions
+        are equal.
     bandwidth : float, optional
         h; None means the median distance of pooled rows, which no permutation of the
         labels changes.

@@ -1,4 +1,4 @@
-"""Divergences between laws, and bounds on them from samples alone.
+"""Divergences between distributions, and bounds on them from samples alone.
 
     D_f(q‖p) = ∫ p f(q/p),   f convex, f(1) = 0;   D_f ≥ 0, and = 0 only where q = p
     D_f(q‖p) ≥ E_q S − E_p f*(S) for every S, with equality at S = f'(q/p)
@@ -61,7 +61,7 @@ def f_divergence(
     weights: ArrayLike | None = None,
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> float:
-    """D_f(q‖p) of two discrete laws, or of two densities.
+    """D_f(q‖p) of two discrete distributions, or of two densities.
 
     Parameters
     ----------

@@ -133,13 +133,16 @@ class Examination(TableResult):
     def verdict(self) -> str:
         """The finding in a sentence or two."""
         if self["holdout_unseen"].met is False:
-            return "The generator has seen the held-out rows: nothing else counts."
+            return (
+                "The generator has seen the held-out rows, so no other number here "
+                "counts."
+            )
         if self.flagged:
             return (
                 f"These rows copy training rows: {self.copies:,} of "
                 f"{self.n_synthetic:,} are exact copies, and "
                 f"{100 * self.nearest_share:.1f} % lie nearest to a training row (50 % "
-                "if none were favoured)."
+                "would if none were copied)."
             )
         sure = self["memorised"].met
         known = (

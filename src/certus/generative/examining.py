@@ -38,10 +38,10 @@ def examine(
     delta: float = 0.05,
     random_state: RandomState = None,
 ) -> Examination:
-    """Say whether synthetic rows are copies, how true they are, and what they are for.
+    """Say whether synthetic rows are copies, how real they look, and how useful.
 
     It works on the rows of any generator. Held-out rows are needed: without rows that
-    the generator never saw, nearness to its training rows has no yardstick.
+    the generator never saw, nobody can say which nearness to training rows is usual.
 
     Parameters
     ----------

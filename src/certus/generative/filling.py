@@ -2,7 +2,8 @@
 
 - A variational autoencoder draws codes and gaps in turn (Gibbs' sampler). A code is
   proposed from the encoder and accepted by Metropolis' rule, so that the chain has the
-  law of code and gaps given the rest of the row, also where the encoder is not exact.
+  distribution of code and gaps given the rest of the row, also where the encoder is not
+  exact.
 - A diffusion model draws with its chain; at each noise level the known columns are put
   back with fresh noise, several times (Lugmayr et al. 2022). The gaps
   follow the rest of the row, but not exactly so.
@@ -126,7 +127,8 @@ def drawn_around(
     codes : int array of shape (n,), optional
         Numbers of the classes of rows.
     passes : int, default=4
-        Passes at each noise level; more bring the law closer to the conditional one.
+        Passes at each noise level; more bring the distribution closer to the
+        conditional one.
     """
     gap = torch.from_numpy(np.isnan(Z))
     known = torch.from_numpy(np.nan_to_num(Z))

@@ -3,8 +3,8 @@
     F = ‖m − m'‖² + tr(S + S' − 2(S S')^½)
 
 of means and covariances of the features: the squared Wasserstein distance of two normal
-laws. Estimated from few rows it is too large, so it says something only beside its
-value for two sets of real rows of the same sizes.
+distributions. Estimated from few rows it is too large, so it says something only beside
+its value for two sets of real rows of the same sizes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What two players want: losses of a critic and of a generator, and their steps.
 
-With scores S of real rows (law q) and made rows (law p), D = sigmoid(S):
+With scores S of real rows (distribution q) and made rows (distribution p), D =
+sigmoid(S):
 
     minimax          max E log D + E log(1 − D),       min E log(1 − D)
     nonsaturating    the same critic,                  min −E log D

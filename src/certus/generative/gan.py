@@ -2,9 +2,10 @@
 
     min over T, max over S of a game between x = T(z), z ~ N(0, I), and a critic S
 
-The law of T(z) has no density that could be computed, so there is no ``score_samples``.
-What can be said is said by critics: the value that a critic reaches on rows that
-neither player has seen is a lower bound of the divergence between both laws.
+The distribution of T(z) has no density that could be computed, so there is no
+``score_samples``. What can be said comes from critics: the value that a critic reaches
+on rows that neither player has seen is a lower bound of the divergence between both
+distributions.
 """
 
 from __future__ import annotations

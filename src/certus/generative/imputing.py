@@ -2,8 +2,8 @@
 
     E[x_gap | x_rest] ≈ Σ wᵢxᵢ/Σ wᵢ,   xᵢ ~ r(· | x_rest),   wᵢ = p(xᵢ)/r(xᵢ)
 
-A mixture's conditional law is a mixture again; the flow's density corrects it by
-self-normalised importance weights. Rows on conditions are such proposals, taken by
+A mixture's conditional distribution is a mixture again; the flow's density corrects it
+by self-normalised importance weights. Rows on conditions are such proposals, taken by
 their weights; a proposal outside a range has none.
 """
 
@@ -106,7 +106,7 @@ def _conditional(
     rng: np.random.Generator,
     count: int,
 ) -> Array:
-    """Rows from the mixture's law of the gaps, given the rest of a row."""
+    """Rows from the mixture's distribution of the gaps, given the rest of a row."""
     k, rest = len(means), ~gap
     centres, roots = np.empty((k, gap.sum())), []
     weight = log_shares.copy()

@@ -1,4 +1,4 @@
-"""How laws, rows and mixtures are read: what is wrong is said in a sentence."""
+"""How distributions, rows and mixtures are read, and the errors about them."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def log_probabilities(
         found, w = finite_array(name, values), finite_array("weights", weights)
         if w.shape != found.shape or (w < 0).any():
             raise ValueError(
-                f"weights must be as many non-negative numbers as {name}, got shape "
-                f"{w.shape} for {found.shape}."
+                f"weights must hold a non-negative number for each entry of {name}, "
+                f"got shape {w.shape} for {found.shape}."
             )
         if (found < 0).any():
-            raise ValueError(f"{name} must be a density, not negative.")
+            raise ValueError(f"{name} must not be negative, got {found.min():.4g}.")
         mass = float(np.sum(w * found))
         if abs(mass - 1.0) > GRID:
             raise ValueError(

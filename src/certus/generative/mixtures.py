@@ -116,7 +116,7 @@ class NoisedMixture:
     def posterior(
         self, X: MatrixLike, *, scale: float, std: float
     ) -> tuple[Array, Array, Array]:
-        """The law of x₀ given x = scale·x₀ + std·ε: a mixture for each row.
+        """Distribution of x₀ given x = scale·x₀ + std·ε: a mixture for each row.
 
         Returns
         -------
@@ -137,7 +137,7 @@ class NoisedMixture:
 
     def sample(
         self,
-        n: int,
+        n_samples: int,
         *,
         scale: float = 1.0,
         std: float = 0.0,
@@ -147,17 +147,19 @@ class NoisedMixture:
 
         Parameters
         ----------
-        n : int
+        n_samples : int
             Number of rows.
         scale, std : float, default=1, 0
             What noise does to x₀.
         random_state : int, RandomState instance or None, default=None
             Seed or generator of all random numbers.
         """
-        check_number("n", n, 1, integer=True)
+        check_number("n", n_samples, 1, integer=True)
         rng = generator_of(random_state)
-        k = rng.choice(len(self.weights), size=n, p=self.weights / self.weights.sum())
-        z = rng.standard_normal((n, self.means.shape[1]))
+        k = rng.choice(
+            len(self.weights), size=n_samples, p=self.weights / self.weights.sum()
+        )
+        z = rng.standard_normal((n_samples, self.means.shape[1]))
         roots = self._axes * np.sqrt(self._values)[:, None, :]
         x0 = self.means[k] + np.einsum("nij,nj->ni", roots[k], z)
         return scale * x0 + std * rng.standard_normal(x0.shape)

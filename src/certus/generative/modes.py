@@ -1,4 +1,4 @@
-"""Which modes of a known law samples reach, with a proved share of each."""
+"""Which modes of a known distribution samples reach, and how often at least."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ModeShares(NamedTuple):
     inside: float
 
     def covered(self, least: float = 0.01) -> int:
-        """How many modes have a share that is proved to be above ``least``.
+        """How many modes have a lower bound above ``least``.
 
         Parameters
         ----------

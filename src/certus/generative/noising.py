@@ -126,12 +126,12 @@ class NoisingChain:
         *,
         random_state: RandomState = None,
     ) -> Array:
-        """Draw x_t given x_{t+1}, exactly, if x_0 has the law ``data``.
+        """Draw x_t given x_{t+1}, exactly, if x_0 has the distribution ``data``.
 
         Parameters
         ----------
         data : NoisedMixture
-            The law of x_0; without covariances it is a table.
+            The distribution of x_0; without covariances it is a table.
         X : array-like of shape (n, d)
             Rows x_{t+1}.
         t : int
@@ -150,7 +150,7 @@ class NoisingChain:
     def backward_kernel(
         self, data: NoisedMixture, X: MatrixLike, t: int
     ) -> tuple[Array, Array, Array]:
-        """The law of x_t given x_{t+1}: a mixture for each row.
+        """The distribution of x_t given x_{t+1}: a mixture for each row.
 
         Parameters
         ----------
@@ -172,22 +172,22 @@ class NoisingChain:
         return at.posterior(X, scale=alpha, std=math.sqrt(1 - alpha**2))
 
     def ancestral_sample(
-        self, data: NoisedMixture, n: int, *, random_state: RandomState = None
+        self, data: NoisedMixture, n_samples: int, *, random_state: RandomState = None
     ) -> Array:
         """Draw x_T from p_T, then x_{T−1}, …, x_0 by the exact backward kernels.
 
         Parameters
         ----------
         data : NoisedMixture
-            The law of x_0.
-        n : int
+            The distribution of x_0.
+        n_samples : int
             Number of rows.
         random_state : int, RandomState instance or None, default=None
             Seed or generator of all random numbers.
         """
         rng = generator_of(random_state)
         last = {"scale": float(self.scales[-1]), "std": float(self.stds[-1])}
-        X = data.sample(n, **last, random_state=rng)
+        X = data.sample(n_samples, **last, random_state=rng)
         for t in reversed(range(len(self.alphas))):
             X = self.backward(data, X, t, random_state=rng)
         return X

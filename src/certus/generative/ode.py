@@ -8,7 +8,8 @@ x + ηv(x). For a diffusion dx = f dt + G dw with scores ∇ log p_t, the equati
 
     v = f − ½ div(GGᵀ) − ½ GGᵀ∇ log p_t
 
-has the same law p_t at each time and no noise, and so gives log p₀ of each row.
+has the same distribution p_t at each time and no noise, and so gives log p₀ of each
+row.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class FlowLikelihood(NamedTuple):
 
 
 def probability_flow(sde: StochasticDE, score: Field) -> StochasticDE:
-    """The equation without noise that has the same law at each time as a diffusion.
+    """The equation without noise whose rows are distributed as those of a diffusion.
 
     Parameters
     ----------

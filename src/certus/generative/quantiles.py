@@ -1,11 +1,11 @@
-"""Quantile maps: from uniform or normal noise to any law on the line.
+"""Quantile maps: from uniform or normal noise to any distribution on the line.
 
     Q(u) = inf{x : F(x) ≥ u},   U uniform on (0, 1)  ⇒  Q(U) has the distribution F
     Z ~ N(0, 1)  ⇒  T(Z) = Q(Φ(Z)) has the distribution F, and T never decreases
 
 T is the only map from N(0, 1) to F that never decreases, and so the optimal one for
-convex costs. It needs noise without atoms: the image of a law with n atoms has at most
-n atoms, whatever the map.
+convex costs. It needs noise without atoms: the image of a distribution with n atoms has
+at most n atoms, whatever the map.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class QuantileMap:
 
     @classmethod
     def discrete(cls, values: ArrayLike, probs: ArrayLike) -> QuantileMap:
-        """The law of finitely many values.
+        """The distribution of finitely many values.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class QuantileMap:
 
     @classmethod
     def from_sample(cls, sample: ArrayLike) -> QuantileMap:
-        """The empirical law of a sample: Q takes its values, each equally often."""
+        """The empirical distribution of a sample: its values, each equally often."""
         x = np.sort(finite_array("sample", sample, 1))
         n = len(x)
         # ⌈nu⌉ − 1, where a product that is whole up to rounding counts as whole.
@@ -97,19 +97,19 @@ class QuantileMap:
         # Beyond ±8 or so Φ rounds to 1; the largest number below it stands for it.
         return self(np.clip(u, np.finfo(float).tiny, np.nextafter(1.0, 0.0)))
 
-    def sample(self, n: int, *, random_state: RandomState = None) -> Array:
+    def sample(self, n_samples: int, *, random_state: RandomState = None) -> Array:
         """Draw n numbers of F, by inverse-transform sampling.
 
         Parameters
         ----------
-        n : int
+        n_samples : int
             Number of draws.
         random_state : int, RandomState instance or None, default=None
             Seed or generator of all random numbers.
         """
-        check_number("n", n, 1, integer=True)
+        check_number("n", n_samples, 1, integer=True)
         # Multiples of 2⁻⁵³ that are moved by half of it: never 0 and never 1.
-        u = generator_of(random_state).random(n) + 2.0**-54
+        u = generator_of(random_state).random(n_samples) + 2.0**-54
         return np.asarray(self(np.minimum(u, np.nextafter(1.0, 0.0))))
 
 
@@ -123,7 +123,7 @@ def _places(n: int, u: Array) -> Array:
 def push_forward(
     transport: Callable[[Array], Any], points: ArrayLike, probs: ArrayLike
 ) -> tuple[Array, Array]:
-    """The law of T(Z) for a discrete Z: its atoms and their probabilities.
+    """The distribution of T(Z) for a discrete Z: its atoms and their probabilities.
 
     Parameters
     ----------

@@ -4,9 +4,9 @@
     Euler–Maruyama   x + ηf + √η G n, n ~ N(0, I): the noise has covariance ηGGᵀ
     backward, τ = T − t   dx = [−f + div(GGᵀ) + GGᵀ∇ log p_t] dτ + G dw
 
-If the backward equation starts with rows of p_T, its rows have the law p_t at each time
-t = T − τ. Where x_t given x_0 is N(a(t)x_0, s(t)²I), as in the three equations below,
-the score ∇ log p_t of a Gaussian mixture is known in closed form.
+If the backward equation starts with rows of p_T, its rows have the distribution p_t at
+each time t = T − τ. Where x_t given x_0 is N(a(t)x_0, s(t)²I), as in the three
+equations below, the score ∇ log p_t of a Gaussian mixture is known in closed form.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class GaussianMixtureScore:
     Parameters
     ----------
     mixture : NoisedMixture
-        The law at time 0.
+        The distribution at time 0.
     sde : StochasticDE
         An equation with ``marginal``.
 
@@ -265,9 +265,13 @@ class GaussianMixtureScore:
         """The logarithm of p_t at each row."""
         return self.mixture.log_density(x, **self._noise(t))
 
-    def sample(self, n: int, t: float, *, random_state: RandomState = None) -> Array:
+    def sample(
+        self, n_samples: int, t: float, *, random_state: RandomState = None
+    ) -> Array:
         """Draw n rows of p_t."""
-        return self.mixture.sample(n, **self._noise(t), random_state=random_state)
+        return self.mixture.sample(
+            n_samples, **self._noise(t), random_state=random_state
+        )
 
 
 def euler_maruyama(

@@ -66,8 +66,8 @@ class TriangularMap:
             raise ValueError("components must have one function for each column.")
         if derivatives is not None and len(derivatives) != len(components):
             raise ValueError(
-                f"derivatives must be as many as components, {len(components)}, got "
-                f"{len(derivatives)}."
+                f"derivatives must have one function for each of {len(components)} "
+                f"components, got {len(derivatives)}."
             )
         self.components, self.inverted = list(components), inverted
         self.derivatives = None if derivatives is None else list(derivatives)
@@ -98,19 +98,19 @@ class TriangularMap:
         slopes = self._log_slopes(at).sum(axis=1) * (1 if self.inverted else -1)
         return -0.5 * (Z**2 + LOG_2PI).sum(axis=1) + slopes
 
-    def sample(self, n: int, *, random_state: RandomState = None) -> Array:
+    def sample(self, n_samples: int, *, random_state: RandomState = None) -> Array:
         """Draw n rows T(z), z ~ N(0, I).
 
         Parameters
         ----------
-        n : int
+        n_samples : int
             Number of rows.
         random_state : int, RandomState instance or None, default=None
             Seed or generator of all random numbers.
         """
-        check_number("n", n, 1, integer=True)
+        check_number("n", n_samples, 1, integer=True)
         rng = generator_of(random_state)
-        return self.transform(rng.standard_normal((n, len(self.components))))
+        return self.transform(rng.standard_normal((n_samples, len(self.components))))
 
     def _apply(self, name: str, A: MatrixLike) -> Array:
         A = rows(name, A, len(self.components))

@@ -45,7 +45,7 @@ class TreeLaw(NamedTuple):
         return total
 
     def draw(self, allowed: list[Array], rng: np.random.Generator) -> Array:
-        """Cells of each row from the law, given weights of the cells of each column.
+        """Draw the cells of each row, given weights of the cells of each column.
 
         Messages go from the leaves to the root, and draws from the root to the leaves:
         exact, whatever is given.

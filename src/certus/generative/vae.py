@@ -50,9 +50,9 @@ DRAWS = 100
 class VariationalAutoencoder(TransformerMixin, ExplicitModel):
     """A decoder from normal codes to rows, fitted by a bound of the likelihood.
 
-    ``sample(given=...)`` moves codes by 60 rounds of Markov chains that keep the law of
-    code, class and row on the conditions: exact after many rounds, nearly so after
-    these. Values far from all rows of the model are refused.
+    ``sample(given=...)`` moves codes by 60 rounds of Markov chains that keep the
+    distribution of code, class and row on the conditions: exact after many rounds,
+    nearly so after these. Values far from all rows of the model are refused.
 
     Objective
     ---------

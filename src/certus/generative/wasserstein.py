@@ -1,4 +1,4 @@
-"""A lower bound of the Wasserstein distance between two laws, from samples.
+"""A lower bound of the Wasserstein distance between two distributions, from samples.
 
     W₁(p, q) = max over S with slopes at most 1 of E_p S − E_q S
 
@@ -36,8 +36,8 @@ class WassersteinBound(NamedTuple):
     claim : Claim
         What the verifier found.
     critic : certus.neural_network.modules.LipschitzCritic
-        The function that tells the laws apart, of rows that are centred and divided by
-        ``scale``.
+        The function that tells the distributions apart, of rows that are centred and
+        divided by ``scale``.
     scale : float
         A unit of length: the spread of all rows.
     """
@@ -58,7 +58,7 @@ def wasserstein_bound(
     delta: float = 0.05,
     random_state: RandomState = None,
 ) -> WassersteinBound:
-    """Bound the distance W₁ between the laws of two samples from below.
+    """Bound the distance W₁ between the distributions of two samples from below.
 
     Parameters
     ----------

@@ -2,8 +2,8 @@
 
 The nodes of a graph are not independent rows, but a sample of them can be drawn at
 random. Of the N nodes that were not trained on, n are looked at and k of them are
-right: the number of right ones among all N follows from the hypergeometric law,
-however the nodes depend on one another.
+right: the number of right ones among all N follows from the hypergeometric
+distribution, however the nodes depend on one another.
 """
 
 from __future__ import annotations

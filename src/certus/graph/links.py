@@ -49,8 +49,8 @@ class LinkPredictor(Model):
         Number of components.
     path_length : int, default=2
         Length p of the paths that a score counts.
-    test_size : float, default=0.1
-        Share of the edges that is held out; 0 for none.
+    validation_fraction : float, default=0.1
+        Share of the rows that is held out.
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold.
     tol : float, default=1e-6
@@ -90,14 +90,14 @@ class LinkPredictor(Model):
         n_components: int = 16,
         *,
         path_length: int = 2,
-        test_size: float = 0.1,
+        validation_fraction: float = 0.1,
         delta: float = 0.05,
         tol: float = 1e-6,
         random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.path_length = path_length
-        self.test_size = test_size
+        self.validation_fraction = validation_fraction
         self.delta = delta
         self.tol = tol
         self.random_state = random_state
@@ -115,12 +115,14 @@ class LinkPredictor(Model):
         """
         check_number("n_components", self.n_components, 1, integer=True)
         check_number("path_length", self.path_length, 1, integer=True)
-        check_number("test_size", self.test_size, 0, 1)
+        check_number("validation_fraction", self.validation_fraction, 0, 1)
         check_number("delta", self.delta, 0, 1, open_low=True)
         check_number("tol", self.tol)
         A, _ = read_graph(graph)
         rng = generator_of(self.random_state)
-        self.held_edges_, self.held_non_edges_ = _held_out(A, self.test_size, rng)
+        self.held_edges_, self.held_non_edges_ = _held_out(
+            A, self.validation_fraction, rng
+        )
         self.graph_ = _without(A, self.held_edges_)
         Q, n = renormalized(self.graph_), A.shape[0]
         k = min(int(self.n_components), n)

@@ -58,9 +58,9 @@ class NodeClassifier(ClassTargets):
     networks. ``equivariance`` (PROVED): the probabilities are those of the stated
     formula, so that numbering the nodes in another way changes nothing else. ``reach``
     (PROVED): how far away nodes can change a prediction. ``spectrum`` (PROVED, for
-    "gcn"): mixing never enlarges a signal. How often new labels agree is said by
-    :func:`certus.graph.node_accuracy`; nothing is said about nodes that are not in the
-    graph.
+    "gcn"): mixing never enlarges a signal. See
+    :func:`certus.graph.node_accuracy` for how often new labels agree. Nothing is said
+    about nodes that are not in the graph.
 
     Parameters
     ----------

@@ -2,8 +2,8 @@
 
     Z = Q^k X,   minimise over W, b:  Σ ℓ(yᵢ, Wzᵢ + b) + Ω(W)/C  over labelled nodes
 
-A network of k layers without bends between them is this. The mixing is done once, and
-what is left is convex: the fit has a duality gap.
+A network of k layers without activations between them is the same. The mixing is done
+once, and what is left is convex: the fit has a duality gap.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class SGCClassifier(ClassifierMixin, Estimator):
     ``duality_gap`` (PROVED, bounded by ``tol``), relative to the best constant model,
     on features that the verifier mixes itself. ``stated_labels`` (PROVED): the labels
     of all nodes are those of the coefficients. ``spectrum`` (PROVED): mixing never
-    enlarges a signal. How often new labels agree is said by
-    :func:`certus.graph.node_accuracy`.
+    enlarges a signal. See :func:`certus.graph.node_accuracy` for
+    how often new labels agree.
 
     Parameters
     ----------

@@ -84,8 +84,8 @@ def entropy_excess(
     symbols : str, bytes or list of str
         The m symbols, each of them one token.
     length : int
-        Symbols in a text, which begins in the stationary law behind an end-of-text
-        token; at most the model's context.
+        Symbols in a text, which begins in the stationary distribution behind an
+        end-of-text token; at most the model's context.
 
     Returns
     -------

@@ -141,10 +141,14 @@ class NandNetwork:
         s, n = rows.shape
         known: dict[tuple[int, ...], int] = {}
         if len(wanted) != s:
-            raise ValueError(f"y must have {s} entries, one for each row of X.")
+            raise ValueError(
+                f"y must have one entry for each of {s} rows, got {len(wanted)}."
+            )
         for row, target in zip(map(tuple, rows.tolist()), wanted.tolist()):
             if known.setdefault(row, target) != target:
-                raise ValueError(f"y must be equal for equal rows, but {row} has both.")
+                raise ValueError(
+                    f"y must be equal for equal rows of X, got 0 and 1 for {row}."
+                )
         literals = list(range(2 * n))  # inputs, then their inverters
         output = [2 * n + t for t in range(s)]
         sources = [*([i] for i in range(n)), *([literals] * s), output]

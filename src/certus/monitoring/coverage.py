@@ -1,4 +1,4 @@
-"""Whether intervals or sets still hold their share of rows, once the truth is known.
+"""Whether intervals or sets still contain their share of rows, given the truth.
 
 With the order of the rows, two statements that hold at every moment: a band around the
 share of rows covered so far, whatever happens to them; and a bet against "these rows
@@ -33,9 +33,9 @@ class CoverageWatch(Result):
     Attributes
     ----------
     promised : float
-        Share of new rows that intervals or sets were to hold.
+        Share of new rows that intervals or sets should contain.
     rows, covered : int
-        Rows with a known truth, and those of them that were held.
+        Rows with a known truth, and those that their interval or set contains.
     low, high : float
         Interval of the coverage; at every moment if ``ordered``.
     ordered : bool
@@ -65,12 +65,12 @@ class CoverageWatch(Result):
 
     @property
     def share(self) -> float:
-        """Share of the rows that was held."""
+        """Share of the rows that their interval or set contains."""
         return self.covered / self.rows
 
     @property
     def broken(self) -> bool:
-        """Whether it is established that less than the promised share is held."""
+        """Whether it is established that the coverage is below the promised one."""
         return self.alarm is not None or self.high < self.promised
 
     @property
@@ -87,15 +87,15 @@ class CoverageWatch(Result):
         if self.alarm is not None:
             return (
                 f"coverage is lost: from row {self.alarm:,} on it is established that "
-                f"the rows are not like those of the calibration; {share} were held, "
-                f"where {promised} were promised"
+                "the rows are not like those of the calibration; the intervals or sets "
+                f"contain {share}, where {promised} were promised"
             )
         if self.high < self.promised:
-            return f"coverage is below {promised}: {share} were held ({ends})"
+            return f"coverage is below {promised}: it is {share} ({ends})"
         if self.low >= self.promised:
-            return f"coverage holds: {share} were held ({ends}), at least {promised}"
+            return f"coverage holds: it is {share} ({ends}), at least {promised}"
         return (
-            f"no loss of coverage is established: {share} were held ({ends}; promised: "
+            f"no loss of coverage is established: it is {share} ({ends}; promised: "
             f"{promised})"
         )
 

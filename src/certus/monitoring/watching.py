@@ -68,7 +68,7 @@ class Watch(TableResult):
     def __str__(self) -> str:
         lines = [self.verdict]
         lines += [f"  {'!' if c.moved else '·'} {c}" for c in self.columns]
-        return "\n".join([*lines, *(f"  – {text}" for text in self.unknown)])
+        return "\n".join([*lines, *(f"  – not known: {text}" for text in self.unknown)])
 
     def _columns(self) -> Mapping[str, Any]:
         names = ("name", "kind", "what", "before", "now", "low", "high", "moved")

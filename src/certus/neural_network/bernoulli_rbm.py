@@ -31,7 +31,7 @@ HALF = 10
 
 
 class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
-    """Restricted Boltzmann machine: a law for rows of zeros and ones, and its features.
+    """Restricted Boltzmann machine: a distribution of rows of zeros and ones.
 
     Objective
     ---------
@@ -187,7 +187,7 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
 
         Parameters
         ----------
-        v : array-like of shape (n_samples, n_features)
+        v : array-like or sparse matrix of shape (n_samples, n_features)
             Visible states.
 
         Returns
@@ -198,7 +198,8 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         check_is_fitted(self)
         if not hasattr(self, "random_state_"):
             self.random_state_ = check_random_state(self.random_state)
-        rng, V = self.random_state_, np.asarray(v)
+        rng = self.random_state_
+        V = v if sparse.issparse(v) else np.asarray(v)
         p = self._hidden(V)
         return self._visible_sample(rng.uniform(size=p.shape) < p, rng)
 

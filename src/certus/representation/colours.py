@@ -51,13 +51,13 @@ class Colorizer(RepresentationModel):
     On the images held out. ``painted`` (STATISTICAL): of new images, the share that is
     painted better than by leaving them grey. ``colour_loss`` (MEASURED): the error
     beside that of grey. ``effective_rank`` and ``component_spread`` (MEASURED) of the
-    vectors. How much they help a classifier is said by
-    :func:`certus.representation.probe`.
+    vectors. See
+    :func:`certus.representation.probe` for how much they help a classifier.
 
     Parameters
     ----------
     n_components : int, default=64
-        Number of components. A vector of ``transform`` has so many numbers.
+        Number of components. A vector of ``transform`` has this many numbers.
     module : "auto", nn.Module or callable, default="auto"
         The network to train, or a function that makes it. "auto" is ``ConvNet`` of
         :mod:`certus.neural_network.modules`; ``module(shape, n_components)`` makes one

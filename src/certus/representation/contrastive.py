@@ -62,8 +62,8 @@ class ContrastiveEncoder(RepresentationModel):
     vectors are those of the stored weights, computed again in float64; REFUSED for
     sequences and networks of your own. ``mutual_information`` (STATISTICAL): a lower
     bound of what two views share, in nats. ``effective_rank`` and
-    ``component_spread`` (MEASURED) of the vectors of ``transform``. How much they help
-    a classifier is said by :func:`certus.representation.probe`.
+    ``component_spread`` (MEASURED) of the vectors of ``transform``. See
+    :func:`certus.representation.probe` for how much they help a classifier.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class ContrastiveEncoder(RepresentationModel):
         What keeps vectors from becoming equal. Other views of the batch; a predictor
         and a moving average; correlations; variances.
     n_components : int, default=128
-        Number of components. A vector of ``transform`` has so many numbers.
+        Number of components. A vector of ``transform`` has this many numbers.
     module : "auto", nn.Module or callable, default="auto"
         The network to train, or a function that makes it. "auto" is ``ConvNet``,
         ``MLP`` or ``Recurrent`` of :mod:`certus.neural_network.modules`, for images,

@@ -32,7 +32,7 @@ def block_side(height: int, width: int) -> int:
 
 
 def hidden_count(parts: int, share: float) -> int:
-    """How many of so many parts are hidden.
+    """How many of a number of parts are hidden.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def hidden_blocks(n: int, sides: tuple[int, int], block: int, share: float) -> T
 
 
 def hidden_parts(n: int, parts: int, share: float) -> Tensor:
-    """Which of so many parts of n rows are hidden, (n, parts)."""
+    """Which parts of n rows are hidden, (n, parts)."""
     count = hidden_count(parts, share)
     order = torch.rand(n, parts).argsort(dim=1)
     return order.argsort(dim=1) < count

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 #: λ of "barlow", and the weights of "vicreg".
 OFF_DIAGONAL, ALIKE, VARIED = 0.005, 25.0, 25.0
 #: Added to variances before a root.
-EPS = 1e-4
+VARIANCE_FLOOR = 1e-4
 
 METHODS = ("simclr", "byol", "barlow", "vicreg")
 
@@ -55,7 +55,8 @@ def barlow(a: Tensor, b: Tensor) -> Tensor:
     """Correlations of components: 1 with their own, 0 with others."""
     n, d = a.shape
     x, y = (
-        (v - v.mean(dim=0)) / (v.var(dim=0, correction=0) + EPS).sqrt() for v in (a, b)
+        (v - v.mean(dim=0)) / (v.var(dim=0, correction=0) + VARIANCE_FLOOR).sqrt()
+        for v in (a, b)
     )
     square = (x.T @ y / n - torch.eye(d, device=a.device, dtype=a.dtype)).square()
     own = square.diagonal().sum()
@@ -69,7 +70,7 @@ def vicreg(a: Tensor, b: Tensor) -> Tensor:
     for v in (a, b):
         c = v - v.mean(dim=0)
         S = c.T @ c / max(1, len(v) - 1)
-        wide = wide + F.relu(1 - (S.diagonal() + EPS).sqrt()).mean() / 2
+        wide = wide + F.relu(1 - (S.diagonal() + VARIANCE_FLOOR).sqrt()).mean() / 2
         apart = apart + (S.square().sum() - S.diagonal().square().sum()) / v.shape[1]
     return ALIKE * near + VARIED * wide + apart
 

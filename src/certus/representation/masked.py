@@ -53,13 +53,13 @@ class MaskedAutoencoder(RepresentationModel):
     the most frequent one. ``hidden_loss`` (MEASURED): the error beside that of the
     simple filling. ``no_leak`` (PROVED): what is filled in does not change, in any bit,
     if what is hidden changes. ``effective_rank`` and ``component_spread`` (MEASURED) of
-    the vectors. How much they help a classifier is said by
-    :func:`certus.representation.probe`.
+    the vectors. See
+    :func:`certus.representation.probe` for how much they help a classifier.
 
     Parameters
     ----------
     n_components : int, default=64
-        Number of components. A vector of ``transform`` has so many numbers.
+        Number of components. A vector of ``transform`` has this many numbers.
     mask_share : float, default=0.5
         Share of each row that is hidden in training. At least one part is hidden, and
         one stays visible.
@@ -218,7 +218,7 @@ class MaskedAutoencoder(RepresentationModel):
             be finite; any known token may stand for a hidden one.
         hidden : array-like of bool, or list of them
             Of images (n_samples, height, width), of table rows (n_samples, n_columns),
-            of sequences one line of steps for each.
+            of sequences one row of steps for each.
 
         Returns
         -------
@@ -252,7 +252,7 @@ class MaskedAutoencoder(RepresentationModel):
         if kind == "sequences":
             lines = [np.asarray(line, dtype=bool).ravel() for line in hidden]
             if [len(line) for line in lines] != x[1].tolist():
-                raise ValueError("hidden must have a line of steps for each sequence.")
+                raise ValueError("hidden must have one row of steps for each sequence.")
             steps = torch.zeros(first.shape[:2], dtype=torch.bool)
             for row, line in zip(steps, lines):
                 row[: len(line)] = torch.from_numpy(line)

@@ -134,7 +134,7 @@ def retrieval(
     Parameters
     ----------
     A : array-like of shape (n_queries, n_components)
-        Vectors that ask.
+        Query vectors.
     B : array-like of shape (n_candidates, n_components)
         Vectors among which the partner is looked for, by cosines.
     matches : array-like of shape (n_queries,), optional

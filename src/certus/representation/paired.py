@@ -59,7 +59,7 @@ class PairedEncoder(RepresentationModel):
     Parameters
     ----------
     n_components : int, default=64
-        Number of components. Vectors of both sides have so many numbers.
+        Number of components. Vectors of both sides have this many numbers.
     module : "auto", nn.Module or callable, default="auto"
         The network to train, or a function that makes it. For X; as in
         :class:`ContrastiveEncoder`.

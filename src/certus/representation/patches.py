@@ -56,13 +56,13 @@ class PatchPosition(RepresentationModel):
     On the images held out, one pair of patches of each. ``position_accuracy``
     (STATISTICAL): how often the position is right for new images, beside 12.5 % by
     guessing. ``position_loss`` (MEASURED): the loss beside log 8. ``effective_rank``
-    and ``component_spread`` (MEASURED) of the vectors. How much they help a classifier
-    is said by :func:`certus.representation.probe`.
+    and ``component_spread`` (MEASURED) of the vectors. See
+    :func:`certus.representation.probe` for how much they help a classifier.
 
     Parameters
     ----------
     n_components : int, default=64
-        Number of components. A vector of ``transform`` has so many numbers.
+        Number of components. A vector of ``transform`` has this many numbers.
     patch_size : int or "auto", default="auto"
         Side of a patch in pixels. "auto" leaves a tenth of the shorter side free, in
         which patches are moved.
@@ -207,8 +207,8 @@ class PatchPosition(RepresentationModel):
             z.append(outputs(self.encoder_, rows).flatten(1))
         if len(z[0]) != len(z[1]):
             raise ValueError(
-                f"first and second must hold as many patches, got {len(z[0])} and "
-                f"{len(z[1])}."
+                "first and second must hold the same number of patches, got "
+                f"{len(z[0])} and {len(z[1])}."
             )
         pairs = DenseInputs(torch.cat(z, dim=1), dtype_of(self.head_), self.device)
         scores = outputs(self.head_, pairs)

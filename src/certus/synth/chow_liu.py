@@ -27,11 +27,15 @@ __all__ = ["ChowLiuTree"]
 class ChowLiuTree(Model):
     """The best tree of dependences between columns of categories.
 
-    **Objective**: max over trees of Σ I(x_j; x_parent(j)), the mutual information of
-    the edges, which is the largest likelihood of a tree (Chow and Liu).
+    Objective
+    ---------
+    max over trees of Σ I(x_j; x_parent(j)), the mutual information of the edges, which
+    is the largest likelihood of a tree (Chow and Liu).
 
-    **Certificate**: ``best_tree`` (proved): how much more a best tree has, in nats per
-    row; ``tree_tables`` (proved): the tables are the smoothed counts of the rows.
+    Certificate
+    -----------
+    ``best_tree`` (PROVED): how much more a best tree has, in nats per row.
+    ``tree_tables`` (PROVED): the tables are the smoothed counts of the rows.
 
     Parameters
     ----------
@@ -122,12 +126,12 @@ class ChowLiuTree(Model):
         found = self._law().log_prob(np.where(known[:, None], codes, 0))
         return np.where(known, found, -np.inf)
 
-    def sample(self, n: int = 1, *, random_state: RandomState = None) -> Array:
+    def sample(self, n_samples: int = 1, *, random_state: RandomState = None) -> Array:
         """Draw rows of cells.
 
         Parameters
         ----------
-        n : int, default=1
+        n_samples : int, default=1
             Rows.
         random_state : int, RandomState or None, default=None
             Seed or generator of all random numbers. None means that of the tree.
@@ -137,9 +141,9 @@ class ChowLiuTree(Model):
         ndarray of shape (n, n_features)
         """
         check_is_fitted(self)
-        check_number("n", n, 1, integer=True)
+        check_number("n", n_samples, 1, integer=True)
         rng = generator_of(self.random_state if random_state is None else random_state)
-        return self._law().draw([np.ones((n, k)) for k in self.n_cells_], rng)
+        return self._law().draw([np.ones((n_samples, k)) for k in self.n_cells_], rng)
 
     def _law(self) -> TreeLaw:
         return TreeLaw(self.parents_, self.order_, self.tables_)

@@ -74,7 +74,7 @@ class TreeModel:
         return self.complete(np.zeros((n, d)), np.ones((n, d)), rng)
 
     def complete(self, low: Array, high: Array, rng: np.random.Generator) -> Array:
-        """Draw rows within boxes, from the exact conditional law of the tree."""
+        """Draw rows within boxes, from the tree's exact conditional distribution."""
         if self.law is None:
             raise ValueError("fit the tree first.")
         allowed = [

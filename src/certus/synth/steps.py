@@ -44,7 +44,7 @@ def nothing_held_out() -> Claim:
         "memorised",
         Strength.REFUSED,
         detail="no rows were held out, so copying cannot be judged",
-        fix="set holdout=0.3, or examine the rows with held-out rows of your own",
+        fix="set validation_fraction=0.3, or pass held-out rows of your own to examine",
     )
 
 

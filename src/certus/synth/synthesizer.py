@@ -63,18 +63,22 @@ class TableSynthesizer(Model):
     that many rows share stay exact, rare labels share what is learnt about them, and
     identifiers become running numbers.
 
-    **Objective**: that of the generator: ``"tree"`` is the tree of dependences between
-    cells with the largest likelihood, ``"copula"`` correlates normal scores,
-    ``"autoregressive"`` learns each column's cells given those before it by networks
-    that start at the tree, ``"flow"`` and ``"diffusion"`` learn normal scores;
-    ``"cart"`` draws each column from a leaf of a tree on those before it and repeats
-    training rows: a baseline that ``"auto"`` shows and never chooses. ``"auto"`` fits
-    all and keeps the one that a classifier tells least from held-out rows, among those
-    that are not flagged as copies; without PyTorch it leaves out the networks.
+    Objective
+    ---------
+    That of the generator. "tree" is the tree of dependences between cells with the
+    largest likelihood. "copula" correlates normal scores. "autoregressive" learns each
+    column's cells given those before it, by networks that start at the tree. "flow" and
+    "diffusion" learn normal scores. "cart" draws each column from a leaf of a tree on
+    those before it and repeats training rows: a baseline that "auto" shows and never
+    chooses. "auto" fits all and keeps the one whose rows a classifier tells least from
+    held-out rows, among those that are not flagged as copies; without PyTorch it leaves
+    out the networks.
 
-    **Certificate**: the claims of :func:`certus.generative.examine` about as many rows
-    as there are training rows, ``memorised`` first; for a tree also ``best_tree``. With
-    ``epsilon`` instead ``privacy_budget`` and ``released`` (proved).
+    Certificate
+    -----------
+    The claims of :func:`certus.generative.examine` about as many rows as there are
+    training rows, ``memorised`` first; for a tree also ``best_tree``. With ``epsilon``
+    instead ``privacy_budget`` and ``released`` (PROVED).
 
     Parameters
     ----------
@@ -83,8 +87,8 @@ default="auto"
         Which generator.
     target : str or None, default=None
         Column to predict, for the claim ``useful``.
-    holdout : float or None, default=None
-        Share of the rows that are held out. None means one half of 2,000 rows or more,
+    validation_fraction : float or None, default=None
+        Share of the rows that is held out. None means one half of 2,000 rows or more,
         and three tenths of fewer; 0 holds out none, and nothing is claimed.
     epsilon : float or None, default=None
         Budget of differential privacy. With one, the tree is learnt from all rows
@@ -142,7 +146,7 @@ default="auto"
         model: str = "auto",
         *,
         target: str | None = None,
-        holdout: float | None = None,
+        validation_fraction: float | None = None,
         epsilon: float | None = None,
         domains: Mapping[str, Any] | None = None,
         delta: float = 0.05,
@@ -150,7 +154,7 @@ default="auto"
     ) -> None:
         self.model = model
         self.target = target
-        self.holdout = holdout
+        self.validation_fraction = validation_fraction
         self.epsilon = epsilon
         self.domains = domains
         self.delta = delta
@@ -169,7 +173,9 @@ default="auto"
         start = time.perf_counter()
         check_choice("model", self.model, ("auto", *MODELS))
         check_number("delta", self.delta, 0.0, 0.5, open_low=True)
-        check_number("holdout", self.holdout, 0.0, 0.9, none=True)
+        check_number(
+            "validation_fraction", self.validation_fraction, 0.0, 0.9, none=True
+        )
         check_number("epsilon", self.epsilon, 0.0, open_low=True, none=True)
         read = plain_table(table)
         if self.epsilon is not None:
@@ -177,15 +183,19 @@ default="auto"
         if read.height < 10:
             raise ValueError(f"table must have at least 10 rows, got {read.height}.")
         rng = generator_of(self.random_state)
-        share = self.holdout
+        share = self.validation_fraction
         if share is None:
             share = 0.5 if read.height >= _MANY else 0.3
         inside = rng.random(read.height) >= share  # a coin for each row
         if share > 0 and not 2 <= inside.sum() <= read.height - 2:
-            raise ValueError(f"holdout={share!r} leaves too few rows on one side.")
+            raise ValueError(
+                f"validation_fraction={share!r} leaves too few rows on one side."
+            )
         names = compared() if self.model == "auto" else [self.model]
         if self.model == "auto" and not share:
-            raise ValueError('model="auto" compares on held-out rows: set holdout > 0.')
+            raise ValueError(
+                'model="auto" needs held-out rows; set validation_fraction above 0.'
+            )
         self.form_ = form_of(table)
         self._choose(read, inside, names, 1 - share, rng)
         self.n_rows_: int | None = int(inside.sum())
@@ -326,7 +336,7 @@ default="auto"
 
     def sample(
         self,
-        n: int = 1,
+        n_samples: int = 1,
         *,
         given: Mapping[str, Any] | None = None,
         random_state: RandomState = None,
@@ -335,12 +345,12 @@ default="auto"
 
         Parameters
         ----------
-        n : int, default=1
+        n_samples : int, default=1
             Rows.
         given : dict, optional
             Conditions: a value, or (low, high) for numbers and dates. Trees, copulas
-            and autoregressive models draw from the conditional law, or nearly; others
-            draw until enough rows fit.
+            and autoregressive models draw from the conditional distribution, or nearly;
+            others draw until enough rows fit.
         random_state : int, RandomState or None, default=None
             Seed or generator of all random numbers. None means that of the model.
 
@@ -350,21 +360,23 @@ default="auto"
             Of the kind that the model was fitted to.
         """
         check_is_fitted(self)
-        check_number("n", n, 1, integer=True)
+        check_number("n", n_samples, 1, integer=True)
         rng = generator_of(self.random_state if random_state is None else random_state)
         model = generator_from(self.model_, self.state_)
         low, high = box_of(self.columns_, given or {})
         if not given:
-            U = model.sample(n, rng)
+            U = model.sample(n_samples, rng)
         elif hasattr(model, "complete"):
-            U = model.complete(np.tile(low, (n, 1)), np.tile(high, (n, 1)), rng)
+            U = model.complete(
+                np.tile(low, (n_samples, 1)), np.tile(high, (n_samples, 1)), rng
+            )
         else:
-            U = draw_until(model, n, low, high, rng)
+            U = draw_until(model, n_samples, low, high, rng)
         frame = keep_given(frame_of(self.columns_, U), self.columns_, given or {})
         return native(frame, self.form_)
 
     def impute(self, table: Any, *, random_state: RandomState = None) -> Any:
-        """Fill gaps by draws from the law of a row, given its other cells.
+        """Fill gaps by draws from the distribution of a row, given its other cells.
 
         Parameters
         ----------

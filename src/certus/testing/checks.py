@@ -96,7 +96,7 @@ def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array
     X = rng.normal(0.2, 1.0, (n, 4))
     if get_tags(estimator).input_tags.positive_only:
         X = np.abs(X)
-    # A generative model that learns a law for each class takes labels too.
+    # A generative model that learns a distribution for each class takes labels too.
     if is_classifier(estimator) or getattr(estimator, "conditional", False):
         tags = get_tags(estimator).classifier_tags
         k = 3 if tags is None or tags.multi_class else 2

@@ -227,7 +227,7 @@ def _soft(s: Array) -> Array:
 def distance_claim(
     layers: list[tuple[Array, Array]], X: Array, Y: Array, limit: float, delta: float
 ) -> Claim:
-    """A lower bound of W₁ between two laws, from a critic fitted on other rows.
+    """A lower bound of W₁ between two samples, from a critic fitted on other rows.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def distance_claim(
         f"±{limit:.4g}, "
         f"L = {L:.9g}",
         theorem="Kantorovich and Rubinstein: no function with slopes up to L tells two "
-        "laws apart by more than L·W₁; empirical Bernstein for both means",
+        "distributions apart by more than L·W₁; empirical Bernstein for both means",
         assumptions=ROWS,
         delta=delta,
         detail=f"the distance W₁ is at least {outwards(low, up=False):.3g}; the critic "

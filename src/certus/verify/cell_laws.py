@@ -1,12 +1,12 @@
-"""Autoregressive laws of cells: normalised for every row, with the draws they state.
+"""Autoregressive distributions of cells: normalised, with the draws they state.
 
 - ``normalised``: if no column's network sees that column or a later one, each factor is
-  a law of cells given earlier ones, and their product sums to one.
+  a distribution of cells given earlier ones, and their product sums to one.
 - ``log_density``: on rows, Σ log P(cⱼ | earlier cells) − Σ log width, from the
   verifier's own cells and networks, each number with a radius of rounding errors.
-- ``sample_density``: for a row with this law, F(cⱼ | earlier) smoothed by a uniform
-  number is uniform, whatever the law is (Rosenblatt), and so is its place in its part.
-  Draws of the model are compared with that, column by column (DKW).
+- ``sample_density``: for a row with this distribution, F(cⱼ | earlier) smoothed by a
+  uniform number is uniform, whatever the distribution is (Rosenblatt), and so is its
+  place in its part. Draws of the model are compared with that, column by column (DKW).
 - ``mean_log_density``: on new rows. No factor is below ε/K, so the loss is bounded by a
   number that is known beforehand, and empirical Bernstein needs no clipping.
 - ``gain``: what the networks add to the tables they started from.
@@ -40,7 +40,7 @@ TOGETHER = 1_000
 
 
 class Statement(NamedTuple):
-    """A law of cells: what it was built with, its weights, and the cells of columns."""
+    """A distribution of cells: how it was built, its weights, the cells of columns."""
 
     config: Mapping[str, Any]
     weights: Mapping[str, Array]
@@ -109,7 +109,7 @@ class CellColumn(NamedTuple):
 
 
 class PlainLaw:
-    """The parts of a law by name, in float64."""
+    """The parts of a distribution by name, in float64."""
 
     def __init__(self, stated: Statement) -> None:
         config, self.weights = stated.config, stated.weights
@@ -117,7 +117,7 @@ class PlainLaw:
         self.fine = [j for j, c in enumerate(self.columns) if c.parts > 1]
         sizes = [len(c.values) + c.bins for c in self.columns]
         sizes += [self.columns[j].parts for j in self.fine]
-        require(list(config["sizes"]) == sizes, "its cells are not those of its law")
+        require(list(config["sizes"]) == sizes, "its cells do not match its network")
         self.sizes, self.d = sizes, len(sizes)
         self.order = [int(j) for j in config["order"]]
         self.parents = [int(p) for p in config["parents"]]
@@ -223,7 +223,7 @@ class PlainLaw:
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
-    """The claims of a law of cells on the rows given."""
+    """The claims of a distribution of cells on the rows given."""
     bd.refuse_weights(model, given.sample_weight)
     X = np.asarray(given.X, dtype=np.float64)
     X = data.dense(X.reshape(len(X), -1))
@@ -251,8 +251,8 @@ def _normalised(law: PlainLaw) -> Claim:
         f"and none is below {law.floor:.0e} over its number of cells",
         missed=f"{wrong} dependences between columns break their order",
         objective="pairs of columns where one sees itself or a later one",
-        theorem="each factor is a law of cells given earlier ones, so their product "
-        "sums to one over all rows of cells",
+        theorem="each factor is a distribution of cells given earlier ones, so their "
+        "product sums to one over all rows of cells",
         fix=FIX,
     )
 
@@ -278,7 +278,7 @@ def _density_claim(model: Any, law: PlainLaw, X: Array) -> Claim:
         f"the log-densities of {len(apart):,} rows agree within {apart.max():.1e} of "
         "their size",
         missed=f"a log-density is {apart[i]:.2g} of its size away from that of the "
-        "law's weights",
+        "weights",
         objective="largest |log p of the model − (Σ log P(c | earlier) − Σ log "
         "width)|, as a share of 1 + |log p|",
         theorem="cells and networks were computed again from the weights, each number "
@@ -297,8 +297,9 @@ def _draws_claim(model: Any, law: PlainLaw, level: str) -> Claim:
     words: Any = {
         "objective": "largest difference between the distribution of F(x | earlier "
         f"columns) over {n:,} draws and the uniform one, by column",
-        "theorem": "Rosenblatt's transform of a row is uniform under its own law; "
-        "Dvoretzky, Kiefer, Wolfowitz and Massart, union bound over columns",
+        "theorem": "Rosenblatt's transform of a row is uniform under its own "
+        "distribution; Dvoretzky, Kiefer, Wolfowitz and Massart, union bound over "
+        "columns",
         "assumptions": ("the draws are independent",),
     }
     if (codes < 0).any():
@@ -317,9 +318,9 @@ def _draws_claim(model: Any, law: PlainLaw, level: str) -> Claim:
     value = max(a + b for a, b in zip(off, halves))
     refuted = any(a > b for a, b in zip(off, halves))
     met = False if refuted else True if value <= APART[level] else None
-    told = f"rows drawn follow the stated law within {outwards(value, up=True):.2g}"
+    told = f"rows drawn are as stated, within {outwards(value, up=True):.2g}"
     if refuted:
-        told = "rows drawn do not follow the law that score_samples states"
+        told = "rows drawn do not follow the density that score_samples states"
     return Claim(
         *("sample_density", Strength.STATISTICAL, value, APART[level], met),
         delta=DELTA,

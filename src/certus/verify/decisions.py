@@ -8,9 +8,10 @@ threshold, each with what then holds:
              intervals. What it saves against one half: the rows between both
              thresholds change sides, and these counts have theirs.
     recall   it is the j-th smallest of n scores of positive rows. Any continuous or
-             discrete law of scores leaves a share below it of at most 1 − recall,
-             except with probability P(Bin(n, 1 − recall) < j). It does not depend on
-             the negative rows, whose false alarms have a Clopper–Pearson interval.
+             discrete distribution of scores leaves a share below it of at most 1 −
+             recall, except with probability P(Bin(n, 1 − recall) < j). It does not
+             depend on the negative rows, whose false alarms have a Clopper–Pearson
+             interval.
 """
 
 from __future__ import annotations

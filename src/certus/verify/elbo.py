@@ -271,8 +271,8 @@ def _bits_claim(plain: PlainVAE, rows: RowsGiven, found: Bounds, step: float) ->
         if step != 1.0:
             return bd.refused(
                 "bits_per_dimension",
-                "a Bernoulli law gives probabilities to zeros and ones only, and these "
-                "rows have other values",
+                "a Bernoulli likelihood is about zeros and ones only, and these rows "
+                "have other values",
                 'rows of zeros and ones, or likelihood="normal"',
             )
         values = found.elbo

@@ -29,7 +29,7 @@ SOME = {"quick": 8, "full": 128}
 #: Largest difference, as a share of 1 + the largest entry: float32 and some layers.
 NEAR = 1e-4
 #: Added to the variance in a group normalisation.
-EPS = 1e-5
+NORM_FLOOR = 1e-5
 
 
 def agreement_claim(model: Any, X: Any, level: str, unit: bool = False) -> Claim:
@@ -178,14 +178,14 @@ def _normalised(x: ErrorBall, groups: int, scale: Array, shift: Array) -> ErrorB
     m = flat.x.shape[2]
     mean = flat.sum() / float(m)
     centred = flat - mean[..., None]
-    spread = _root((centred * centred).sum() / float(m) + EPS)
+    spread = _root((centred * centred).sum() / float(m) + NORM_FLOOR)
     y = centred / spread[..., None]
     y = ErrorBall(y.x.reshape(shape), y.r.reshape(shape))
     return y * scale[:, None, None] + shift[:, None, None]
 
 
 def _root(v: ErrorBall) -> ErrorBall:
-    """The square root of numbers of at least ``EPS``."""
+    """The square root of numbers of at least ``NORM_FLOOR``."""
     y, room = np.sqrt(v.x), v.x - v.r
     r = v.r / np.sqrt(np.where(room > 0, room, np.nan)) + 4 * U * y
     return ErrorBall(y, np.where(room > 0, r, np.inf))

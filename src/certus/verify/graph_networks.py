@@ -370,8 +370,8 @@ def node_accuracy_claim(right: int, looked: int, nodes: int, delta: float) -> Cl
         *("node_accuracy", Strength.STATISTICAL, low / nodes, None, True),
         objective=f"share of right labels: {right:,} of {looked:,} nodes looked at, "
         f"{nodes:,} not trained on",
-        theorem="hypergeometric law: the interval contains the share with probability "
-        f"at least {1 - delta:.6g} over the draw of the nodes",
+        theorem="hypergeometric distribution: the interval contains the share with "
+        f"probability at least {1 - delta:.6g} over the draw of the nodes",
         assumptions=(
             "the nodes looked at were drawn uniformly from those not trained on",
             "nothing is said about nodes that are not in the graph",

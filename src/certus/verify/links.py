@@ -139,7 +139,7 @@ def auc_claims(edges: Array, others: Array, delta: float) -> list[Claim]:
     m = min(len(edges), len(others))
     if not m:
         reason = "no edges were held out"
-        return [bd.refused("link_auc", reason, "test_size above 0, or more edges")]
+        return [bd.refused("link_auc", reason, "hold out more edges, or pass more")]
     above = int((edges[:m] > others[:m]).sum())
     level = int((edges[:m] >= others[:m]).sum())
     low = clopper_pearson(above, m, delta, False)[0]

@@ -1,11 +1,13 @@
 """A bound of the bits that a diffusion model needs for rows of evenly spaced values.
 
-The chain x_T → … → x_1 of noise levels σ_T > … > σ_1, each step the law of the next
-level given x and x₀ = D(x), and a last step that rounds N(D(x_1), v) to a level, has
+The chain x_T → … → x_1 of noise levels σ_T > … > σ_1, each step the distribution of the
+next level given x and x₀ = D(x), and a last step that rounds N(D(x_1), v) to a level,
+has
     −log P(x₀) ≤ KL(N(x₀, σ_T²) ‖ N(0, 1 + σ_T²))
                  + Σ ½(1/σ_{t−1}² − 1/σ_t²) E‖x₀ − D(x_t, σ_t)‖² − E log P(x₀ | x_1).
-Rounding is part of the law, so no noise has to be added to rows, and no entropy of it
-can be forgotten. Steps are drawn, one from each of several equal parts of the chain.
+Rounding is part of the distribution, so no noise has to be added to rows, and no
+entropy of it can be forgotten. Steps are drawn, one from each of several equal parts of
+the chain.
 
 The bound is true for any σ_1 and v. Noise narrower than a step of the values tells only
 how well D rounds, which few networks learn, so σ_1 is one step; v = σ_1²/(1 + σ_1²) is
@@ -60,7 +62,7 @@ def _bound(plain: NoisyNetwork, Z: Array, codes: Array | None, steps: Array) -> 
     rng, n = np.random.default_rng(4), len(Z)
     last = float(np.clip(steps.min(), LEAST, 1.0))
     levels = np.geomspace(MOST, last, CHAIN)
-    # The start of the chain: both laws are normal, column by column.
+    # The start of the chain: both distributions are normal, column by column.
     v, w = MOST**2, 1 + MOST**2
     nats = 0.5 * ((v + np.square(Z)) / w - 1 + math.log(w / v)).sum(axis=1)
     moves = CHAIN - 1

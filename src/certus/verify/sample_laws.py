@@ -1,6 +1,7 @@
-"""How far the law of synthetic rows is from that of new rows, and what it costs.
+"""How far synthetic rows are from new rows in distribution, and what it costs.
 
-p is the law of new rows, q that of the generator; n held-out and m synthetic rows.
+p is the distribution of new rows, q that of the generator; n held-out and m synthetic
+rows.
 
 - Columns and pairs. D(p̂, q̂), a supremum of differences of probabilities, is convex,
   so D(p, q) ≤ E D(p̂, q̂); one row changes it by 1/n or 1/m at most. Hence
@@ -44,7 +45,7 @@ DRAWN = (
 
 
 class Distance(NamedTuple):
-    """How far two laws are apart in one column or one pair, with its band."""
+    """How far two distributions are apart in one column or one pair, with its band."""
 
     name: str
     kind: str
@@ -211,7 +212,7 @@ def told_apart_claim(real: Any, synthetic: Any, delta: float) -> tuple[Claim, fl
     claim = Claim(
         *("told_apart", Strength.STATISTICAL, floor, None, True),
         objective="TV(new rows, synthetic rows) ≥ 2·accuracy − 1, from below",
-        theorem="no test between two laws is right more often than (1 + TV)/2; "
+        theorem="no test between two samples is right more often than (1 + TV)/2; "
         "Clopper–Pearson, which Hoeffding's theorem of 1956 extends to two groups",
         assumptions=DRAWN,
         delta=delta,

@@ -80,7 +80,9 @@ def test_held_out_edges_score_higher_than_other_pairs():
 
 @pytest.mark.catalog("GRF-09")
 def test_links_of_les_miserables_have_an_interval():
-    model = LinkPredictor(test_size=0.2, random_state=0).fit(nx.les_miserables_graph())
+    model = LinkPredictor(validation_fraction=0.2, random_state=0).fit(
+        nx.les_miserables_graph()
+    )
     claim = model.certificate_["link_auc"]
     assert claim.strength.value == "statistical" and claim.value > 0.7
     assert model.certificate_["auc_of_all_pairs"].value > 0.85

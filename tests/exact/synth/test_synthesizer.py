@@ -73,7 +73,7 @@ def test_types_and_special_values_are_kept(model: str) -> None:
 
 @pytest.mark.parametrize("model", QUICK)
 def test_dependence_is_learnt(model: str) -> None:
-    fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(TABLE)
+    fitted = TableSynthesizer(model, validation_fraction=0, random_state=0).fit(TABLE)
     made = fitted.sample(3000).filter(pl.col("pay") > 0)
     r = np.corrcoef(made["age"], made["pay"].log())[0, 1]
     # 0.97 in the table; a copula has one score for gaps, zeros and amounts.
@@ -88,7 +88,7 @@ def test_dependence_is_learnt(model: str) -> None:
 
 @pytest.mark.parametrize("model", QUICK)
 def test_conditions_are_met_and_change_the_law(model: str) -> None:
-    fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(TABLE)
+    fitted = TableSynthesizer(model, validation_fraction=0, random_state=0).fit(TABLE)
     women = fitted.sample(400, given={"sex": "F"})
     assert set(women["sex"]) == {"F"}
     old = fitted.sample(400, given={"sex": "M", "age": (55, 70)})
@@ -102,7 +102,7 @@ def test_conditions_are_met_and_change_the_law(model: str) -> None:
 
 def test_conditions_follow_the_conditional_law() -> None:
     """Of a tree: the same share as among rows that are drawn and then chosen."""
-    fitted = TableSynthesizer("tree", holdout=0, random_state=0).fit(TABLE)
+    fitted = TableSynthesizer("tree", validation_fraction=0, random_state=0).fit(TABLE)
     all_rows = fitted.sample(20_000)
     chosen = all_rows.filter(pl.col("sex") == "F")
     given = fitted.sample(5_000, given={"sex": "F"})
@@ -114,7 +114,7 @@ def test_conditions_follow_the_conditional_law() -> None:
 
 @pytest.mark.parametrize("model", ["tree", "copula", "autoregressive"])
 def test_gaps_are_filled_and_known_cells_stay(model: str) -> None:
-    fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(TABLE)
+    fitted = TableSynthesizer(model, validation_fraction=0, random_state=0).fit(TABLE)
     new = table(600, seed=1)
     hidden = new.with_columns(pl.lit(None, dtype=pl.Int64).alias("age"))
     filled = fitted.impute(hidden)
@@ -178,7 +178,9 @@ def test_without_pytorch_auto_leaves_out_the_networks_and_says_so(
 
 def test_a_flow_and_a_diffusion_draw_until_conditions_are_met() -> None:
     for model in ("flow", "diffusion"):
-        fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(TABLE)
+        fitted = TableSynthesizer(model, validation_fraction=0, random_state=0).fit(
+            TABLE
+        )
         made = fitted.sample(40, given={"sex": "F", "age": (30, 50)})
         assert set(made["sex"]) == {"F"} and made["age"].is_between(30, 50).all()
         with pytest.raises(NotImplementedError, match="autoregressive"):

@@ -36,7 +36,7 @@ TWO = {0: "Mr. Hi", 33: "Officer"}
 
 @pytest.fixture
 def links():
-    return LinkPredictor(3, test_size=0.2, random_state=0).fit(GRAPH)
+    return LinkPredictor(3, validation_fraction=0.2, random_state=0).fit(GRAPH)
 
 
 def test_pairs_held_out_are_compared_with_the_graph(links):

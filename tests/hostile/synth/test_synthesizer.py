@@ -42,7 +42,7 @@ def odd(n: int = 80) -> pl.DataFrame:
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_odd_columns_go_through(model: str) -> None:
     table = odd()
-    fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(table)
+    fitted = TableSynthesizer(model, validation_fraction=0, random_state=0).fit(table)
     made = fitted.sample(60)
     assert made.columns == table.columns
     assert set(made["constant"]) == {7} and made["empty"].null_count() == 60
@@ -68,13 +68,15 @@ def test_one_column_and_one_kind_of_row() -> None:
 def test_values_outside_the_fitted_range() -> None:
     table = pl.DataFrame({"a": RNG.normal(size=200), "b": RNG.normal(size=200)})
     for model in ("tree", "copula", "autoregressive"):
-        fitted = TableSynthesizer(model, holdout=0, random_state=0).fit(table)
+        fitted = TableSynthesizer(model, validation_fraction=0, random_state=0).fit(
+            table
+        )
         made = fitted.sample(20, given={"a": 1e6})
         assert set(made["a"]) == {1e6} and np.isfinite(made["b"].to_numpy()).all()
         known = pl.DataFrame({"a": [-1e9, None], "b": [None, 1e9]})
         filled = fitted.impute(known)
         assert filled["a"][0] == -1e9 and filled["b"].null_count() == 0
-    cart = TableSynthesizer("cart", holdout=0, random_state=0).fit(table)
+    cart = TableSynthesizer("cart", validation_fraction=0, random_state=0).fit(table)
     with pytest.raises(ValueError, match="rows met the conditions"):
         low, high = table["a"].sort()[100:102]  # between two values of the fit
         cart.sample(5, given={"a": (low + (high - low) / 3, high - (high - low) / 3)})
@@ -94,7 +96,7 @@ def test_values_outside_the_fitted_range() -> None:
 )
 def test_conditions_that_make_no_sense(words: str, given: Any) -> None:
     table = pl.DataFrame({"a": np.arange(50.0), "s": ["yes", "no"] * 25})
-    fitted = TableSynthesizer("tree", holdout=0, random_state=0).fit(table)
+    fitted = TableSynthesizer("tree", validation_fraction=0, random_state=0).fit(table)
     with pytest.raises(ValueError, match=words):
         fitted.sample(3, given=given)
 
@@ -119,7 +121,7 @@ def test_too_few_rows_and_wrong_tables() -> None:
     table = pl.DataFrame({"a": np.arange(50.0)})
     with pytest.raises(ValueError, match="no column"):
         TableSynthesizer("tree", target="b", random_state=0).fit(table)
-    fitted = TableSynthesizer("tree", holdout=0).fit(table)
+    fitted = TableSynthesizer("tree", validation_fraction=0).fit(table)
     with pytest.raises(ValueError, match="must have the columns"):
         fitted.impute(pl.DataFrame({"b": [1.0]}))
 

@@ -14,7 +14,7 @@ from sklearn.decomposition import NMF as Theirs
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.decomposition import NMF
+from certus.decomposition import NMF, non_negative_factorization
 
 Array = np.ndarray
 RNG = np.random.default_rng(0)
@@ -172,3 +172,33 @@ def test_planted_faults_are_not_certified() -> None:
     assert not certus.certify(fitted(), X[:, ::-1]).met
     assert not certus.certify(fitted(), np.rint(X).astype(np.int8)).met
     assert not certus.certify(fitted(), X**2).met
+
+
+def test_the_function_gives_the_factors_of_the_class() -> None:
+    X = np.random.default_rng(3).random((12, 5))
+    options: dict[str, Any] = {"init": "random", "random_state": 1, "alpha_W": 0.01}
+    W, H, n_iter = non_negative_factorization(X, n_components=3, **options)
+    model = NMF(3, **options)
+    np.testing.assert_array_equal(W, model.fit_transform(X))
+    np.testing.assert_array_equal(H, model.components_)
+    assert n_iter == model.n_iter_
+    again, same, _ = non_negative_factorization(X, H=H, update_H=False, **options)
+    np.testing.assert_array_equal(again, W)
+    np.testing.assert_array_equal(same, H)
+    with pytest.raises(ValueError, match="H must have the shape"):
+        non_negative_factorization(X, H=H[:, :4], update_H=False)
+    with pytest.raises(ValueError, match="needs H"):
+        non_negative_factorization(X, update_H=False)
+
+
+def test_starts_that_are_not_used_or_of_another_type_are_named() -> None:
+    X = np.random.default_rng(3).random((6, 5))
+    W, H = X[:, :2], X[:2]
+    with pytest.warns(RuntimeWarning, match="W and H were not used"):
+        NMF(2, random_state=0).fit(X, W=W, H=H)
+    with pytest.warns(RuntimeWarning, match="W was not used"):
+        non_negative_factorization(X, W=W, H=H, update_H=False)
+    with pytest.raises(TypeError, match="H should have the same dtype as X, float64"):
+        NMF(2, init="custom").fit(X, W=W, H=H.astype(np.float32))
+    with pytest.raises(ValueError, match="must have a positive entry"):
+        NMF(2, init="custom").fit(X, W=W, H=0 * H)

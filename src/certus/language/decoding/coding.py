@@ -32,7 +32,7 @@ STEPS = 256
 
 
 class Law(Protocol):
-    """A model of text with a law of the next token that always comes out the same."""
+    """A model of text whose probabilities of the next token are always the same."""
 
     tokenizer_: ByteTokenizer
 
@@ -53,8 +53,8 @@ def compress(
     text : bytes
         What to compress.
     model : model of texts
-        Its ``next_probabilities`` give the law of each token, unless there is a
-        decoder.
+        Its ``next_probabilities`` give the distribution of each token, unless there is
+        a decoder.
     decoder : CompiledDecoder, optional
         The model's network in its compiled form.
     on_share : callable, optional
@@ -166,7 +166,7 @@ def _require_sane(size: int, n_bytes: int, state: Array, code: Array) -> None:
 
 
 def fingerprint(model: Law, decoder: CompiledDecoder | None) -> bytes:
-    """Eight bytes that tell models apart: vocabulary and weights, or a few laws."""
+    """Eight bytes that tell models apart: vocabulary, weights, or probabilities."""
     mark = hashlib.sha256()
     for token in model.tokenizer_.tokens:
         mark.update(len(token).to_bytes(4, "little") + token)

@@ -67,7 +67,7 @@ def _narrow(state: Any, below: int, f: int, total: int) -> None:
 
 @exact_kernel
 def put(p: Any, token: int, state: Any, out: Any) -> None:
-    """Write a token whose law is p; ``out`` must be zero where nothing is written."""
+    """Write a token drawn from p; ``out`` must be zero where nothing is written."""
     n, below, total = len(p), 0, 0
     for i in range(n):
         if i == token:
@@ -107,7 +107,7 @@ def begin_reading(state: Any, data: Any) -> None:
 
 @exact_kernel
 def get(p: Any, state: Any, data: Any) -> int:
-    """The next token, whose law is p."""
+    """The next token, whose distribution is p."""
     n, total = len(p), 0
     for i in range(n):
         total += _frequency(p[i], n)
@@ -136,7 +136,7 @@ def get(p: Any, state: Any, data: Any) -> int:
 
 @exact_kernel
 def put_scored(logits: Any, tokens: Any, state: Any, out: Any) -> None:
-    """Write tokens, each with the law that its row of scores gives."""
+    """Write tokens, each with the distribution that its row of scores gives."""
     p = np.empty(logits.shape[1])
     for i in range(len(tokens)):
         softmax(logits[i], 1.0, p)

@@ -7,7 +7,7 @@ from typing import Any
 from certus.language.decoding.speculation_kernels import speculate_counted
 from certus.language.ngram import NGramModel
 
-#: The arrays of a model, by which the verifier computes its laws again.
+#: The arrays of a model, by which the verifier computes its distributions again.
 ARRAYS = (
     *("starts_", "first_", "last_tokens_", "suffixes_"),
     *("counts_", "shares_", "backoffs_"),

@@ -1,4 +1,4 @@
-"""Compiled decoding: windows, laws of the next token, draws, and drafts.
+"""Compiled decoding: windows, distributions of the next token, draws, and drafts.
 
 The text is s = (end of text, x₁, x₂, …). A token at place t of s is predicted from
 s[w(t)], …, s[t − 1]: the window begins at w(t) = 0 while t ≤ context, and moves by half
@@ -168,7 +168,7 @@ def _rescale(p: Any) -> None:
 
 @exact_kernel
 def law(logits: Any, temperature: float, top_k: int, top_p: float, p: Any) -> None:
-    """The law of the next token: temperature, then top-k, then top-p, then rescaled."""
+    """Probabilities of the next token: temperature, top-k, top-p, then rescaled."""
     if temperature == 0.0:
         p[:] = 0.0
         p[best(logits)] = 1.0
@@ -179,7 +179,7 @@ def law(logits: Any, temperature: float, top_k: int, top_p: float, p: Any) -> No
 
 @register_jitable
 def _cut(p: Any, top_k: int, top_p: float) -> None:
-    """Top-k, then top-p, of a law."""
+    """Top-k, then top-p, of a distribution."""
     if 0 < top_k < len(p):
         _keep_largest(p, top_k, 2.0)
     if top_p < 1.0:

@@ -26,7 +26,8 @@ class DraftRecord(Result):
 
     A tried token x with probability q(x) under the draft and p(x) under the model is
     accepted if its uniform number is below p(x)/q(x). If not, a token is drawn from the
-    residual max(p − q, 0), rescaled. So what comes out has the law p, whatever q is.
+    residual max(p − q, 0), rescaled. So what comes out has the distribution p, whatever
+    q is.
 
     Attributes
     ----------
@@ -35,7 +36,8 @@ class DraftRecord(Result):
     tokens : int array of shape (n_tried,)
         The tried tokens.
     q, p : float64 arrays of shape (n_tried, n_tokens)
-        The laws of the draft and of the model, after temperature, top-k and top-p.
+        The distributions of the draft and of the model, after temperature, top-k and
+        top-p.
     draft_uniforms, accept_uniforms : arrays of shape (n_tried,)
         The numbers that drew the token from q, and that decided on it.
     accepted : bool array of shape (n_tried,)

@@ -250,7 +250,7 @@ def sample_with_draft(
     Parameters
     ----------
     decoder : CompiledDecoder
-        The network whose law the text has.
+        The network whose distribution the text has.
     draft : CompiledDecoder or CountedDraft
         The smaller one that proposes.
     prompt : int array
@@ -258,7 +258,7 @@ def sample_with_draft(
     max_tokens : int
         Most tokens to draw.
     rule : Rule
-        Temperature, top-k and top-p, of both laws.
+        Temperature, top-k and top-p, of both distributions.
     random_state : int, Generator or None
         Seed or generator of all random numbers.
     draft_tokens : int

@@ -1,10 +1,10 @@
 """Compiled speculative decoding: a small model proposes, the model decides.
 
-The draft draws up to γ tokens from its own laws q. The model reads them in one block
-and gets its laws p. A token x is accepted with probability min(1, p(x)/q(x)); the first
-one that is not is replaced by a draw from max(p − q, 0), rescaled. If all are accepted,
-one more is drawn from p. Each token then has the law p, for every q that was really
-drawn from.
+The draft draws up to γ tokens from its own distributions q. The model reads them in one
+block and gets its distributions p. A token x is accepted with probability min(1,
+p(x)/q(x)); the first one that is not is replaced by a draw from max(p − q, 0),
+rescaled. If all are accepted, one more is drawn from p. Each token then has the
+distribution p, for every q that was really drawn from.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def residual(p: Any, q: Any, out: Any) -> None:
 
 @register_jitable
 def propose(scores: Any, how: Any, at: int, row: int, numbers: Any, q: Any) -> int:
-    """Draw a token of the draft, and put its law into ``q[row]``."""
+    """Draw a token of the draft, and put its distribution into ``q[row]``."""
     temperature, top_k, top_p = how
     law(scores, temperature, top_k, top_p, q[row])
     return draw(q[row], numbers[at, 1])

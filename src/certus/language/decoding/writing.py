@@ -97,7 +97,7 @@ class Writer:
             candidates.
         draft : LanguageModel or NGramModel, optional
             A smaller model with the same tokens, which proposes. The text still has
-            this model's law, and with ``temperature=0`` the very same tokens.
+            this model's distribution, and with ``temperature=0`` the very same tokens.
         draft_tokens : int, default=4
             How many tokens the draft proposes at once, at most 15.
         random_state : int, Generator or None, default=None

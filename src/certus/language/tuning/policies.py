@@ -3,8 +3,8 @@
     J(π) = E r − β KL(π‖ρ),   π* ∝ ρ e^{r/β},   J* = β log E_ρ e^{r/β}
     J* − J(π) = β KL(π‖π*)
 
-Both take laws over a list of answers, as arrays or from language models; the second
-also takes language models with a reward whose range is known, and draws answers.
+Both take distributions over a list of answers, as arrays or from language models; the
+second also takes language models with a reward whose range is known, and draws answers.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def optimal_policy(
         Price of a nat of divergence. 0 gives the best answers of the reference alone,
         infinity the reference.
     prompts, answers : list of str, for a language model
-        All prompts, and the answers among which the law is taken. Each is followed by
-        the end of the text.
+        All prompts, and the answers among which the distribution is taken. Each is
+        followed by the end of the text.
 
     Returns
     -------
@@ -127,16 +127,16 @@ def policy_gap(
     prompts : list of str, for language models
         J is the mean over these.
     answers : list of str, optional
-        The answers among which the laws of language models are taken; None draws
-        answers.
+        The answers among which the distributions of language models are taken; None
+        draws answers.
     max_tokens : int, default=32
         Most tokens of a drawn answer.
     reward_range : (low, high), optional
         Bounds of the reward, known before. Without them no bound can be given for
         drawn answers.
     floor : float, default=0.01
-        Share η of the uniform law in the reference, ρ = (1 − η) π_ref + η/V at each
-        token of drawn answers.
+        Share η of the uniform distribution in the reference, ρ = (1 − η) π_ref + η/V at
+        each token of drawn answers.
     n_draws : int, default=1000
         How many pairs of answers are drawn.
     delta : float, default=0.05

@@ -183,7 +183,7 @@ class TunedPolicy(TunedModel):
 def draw_answers(
     decoder: CompiledDecoder, prompts: list[Array], numbers: Array, places: Array
 ) -> list[Array]:
-    """Answers by inverse distribution function; at some places of the uniform law.
+    """Answers by inverse distribution functions; at some places drawn uniformly.
 
     Parameters
     ----------

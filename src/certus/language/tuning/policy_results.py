@@ -189,7 +189,7 @@ class OptimalPolicy(Result):
             yield str(names[i]), f"{q[i]:.4f}", f"{p[i]:.4f}"
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw both laws, the most probable answers of the best policy first.
+        """Draw both distributions, the most probable answers of the best policy first.
 
         Parameters
         ----------

@@ -90,8 +90,8 @@ class PolicyOptions(TypedDict, total=False):
     beta : float
         Price of a nat of divergence from the reference.
     floor : float
-        Share η of the uniform law in the reference, which makes divergences finite.
-        With 0, ``kl_to_reference`` has no interval.
+        Share η of the uniform distribution in the reference, which makes divergences
+        finite. With 0, ``kl_to_reference`` has no interval.
     reward_range : (low, high)
         Bounds of the reward, known before the fit. Needed for
         ``gap_to_optimal_policy``.

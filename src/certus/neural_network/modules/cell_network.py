@@ -1,12 +1,12 @@
-"""Laws of rows of cells: each column's cell given those before it, by small networks.
+"""Distributions of rows of cells: each cell given those before it.
 
     P(c) = ∏ⱼ P(cⱼ | c_before(j)),
     P(cⱼ = k | ·) = (1 − ε) softmax(Tⱼ[c_parent(j)] + fⱼ(c_before(j)))ₖ + ε/Kⱼ
 
 T are logarithms of a tree's tables and f the networks, one for each column, whose last
-weights are zero at the start: a new law is the tree's. No probability is below ε/K, so
-the loss −log P(c) is bounded. A network sees which cell each column before it is in,
-and the level of that cell, a number in [−1, 1].
+weights are zero at the start: a new distribution is the tree's. No probability is below
+ε/K, so the loss −log P(c) is bounded. A network sees which cell each column before it
+is in, and the level of that cell, a number in [−1, 1].
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class CellNetwork(nn.Module):
 
     @torch.no_grad()
     def without_networks(self) -> CellNetwork:
-        """A copy whose networks say nothing: the law of the tables alone."""
+        """A copy whose networks say nothing: the distribution of the tables alone."""
         start = copy.deepcopy(self)
         start.weights[-1].zero_()
         start.biases[-1].zero_()

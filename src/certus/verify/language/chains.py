@@ -3,8 +3,8 @@
 - MAP gap: the unfinished beginnings of a best-first search cover all texts that were
   not finished, and none of these is more probable than its beginning; so the best of
   both bounds every text from above.
-- Excess: for a source with a known law P, (1/n) E log P(x)/Q(x) ≥ 0 is what a model Q
-  pays above the source's entropy; a finite sum where all texts can be listed.
+- Excess: for a source with a known distribution P, (1/n) E log P(x)/Q(x) ≥ 0 is what a
+  model Q pays above the source's entropy; a finite sum where all texts can be listed.
 - Difference: of two models' bits per byte, document by document. The interval for its
   median comes from the order of the documents' differences and needs no distribution.
 """
@@ -105,7 +105,7 @@ def _best_first(
 
 
 def stationary(law: Array) -> Array:
-    """The stationary law of the last k symbols, of shape (m,)·k, by power iteration."""
+    """Stationary distribution of k symbols, of shape (m,)·k, by power iteration."""
     m, k = law.shape[-1], law.ndim - 1
     state = np.full((m,) * k, m ** float(-k))
     for _ in range(10_000 if k else 0):
@@ -160,7 +160,7 @@ def excess_claim(
     each = _divergences(P, Q.x)
     words: Any = {
         "objective": f"(1/n) E log₂ P(x)/Q(x) over texts of n = {length} symbols, the "
-        "first of them from the stationary law as computed",
+        "first of them from the stationary distribution as computed",
     }
     if not listed:
         low, high = student(each / length / BITS, DELTA)

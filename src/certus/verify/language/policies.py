@@ -51,7 +51,7 @@ Scores = Callable[[Sequence[Any], Sequence[str]], Array]
 
 
 def excess(lp: Array, lq: Array, r: Array, beta: float, off: float = 0.0) -> Number:
-    """J* − J(π) for laws over a list, given by logarithms up to a constant.
+    """J* − J(π) for distributions over a list, given by logarithms up to a constant.
 
     ``off`` bounds the error of each logarithm. With r = 0 and β = 1 it is KL(π‖ρ).
     """
@@ -86,12 +86,12 @@ def excess(lp: Array, lq: Array, r: Array, beta: float, off: float = 0.0) -> Num
 def listed_claims(
     policy: Array, reference: Array, reward: Array, beta: float, off: Any = 0.0
 ) -> list[Claim]:
-    """The claims where all answers are listed, from logarithms of the laws.
+    """The claims where all answers are listed, from logarithms of the distributions.
 
     Parameters
     ----------
     policy, reference, reward : arrays of shape (n_prompts, n_answers)
-        Logarithms of both laws, up to a constant in each row; and r.
+        Logarithms of both distributions, up to a constant in each row; and r.
     beta : float
         β.
     off : float or array of shape (n_prompts,)
@@ -337,8 +337,8 @@ def gap_claim(units: Units, asked: Asked) -> Claim:
     return Claim(
         *(GAP, Strength.STATISTICAL, max(0.0, bound), None, None),
         objective=f"J* − J(π), J = E r − {beta:g}·KL(π‖ρ)",
-        theorem="log Z ≤ g + Z/e^g − 1, both laws weighing both answers; a stake that "
-        "grows with the mean reaches 1/δ with probability δ at most (Ville)",
+        theorem="log Z ≤ g + Z/e^g − 1, both policies weighing both answers; a stake "
+        "that grows with the mean reaches 1/δ with probability δ at most (Ville)",
         assumptions=(MEANS, f"the reward lies between {a:g} and {b:g}"),
         delta=asked.delta,
         allowance=off,

@@ -3,7 +3,8 @@
 The reference is floored at each token, ρ = (1 − η) π_ref + η/V, so that no token is
 impossible and log(π/ρ) ≤ log(V/η). An answer ends with an end-of-text token or after
 ``length`` tokens. Token t is the first whose cumulative probability exceeds uₜ; for the
-reference a second number vₜ < η makes it token ⌊uₜV⌋ instead, which has the law ρ.
+reference a second number vₜ < η makes it token ⌊uₜV⌋ instead, which has the
+distribution ρ.
 
 Somebody faster may propose answers. Each token is compared with what its number gives
 in float64, and replaced if it differs: a proposal saves time and needs no trust.
@@ -63,7 +64,7 @@ class AnswerLaw(NamedTuple):
 def next_laws(
     read: PlainNetwork, end: int, prompts: list[Array], answers: Sequence[Any]
 ) -> list[AnswerLaw]:
-    """The laws at each token of the answers and behind the last one.
+    """The distributions at each token of the answers and behind the last one.
 
     One for each pair; without the last place where the answer fills the context.
     """
@@ -108,9 +109,10 @@ def draw(
     v: Array | None = None,
     proposed: Sequence[Any] | None = None,
 ) -> tuple[list[Array], list[AnswerLaw]]:
-    """The answers that these numbers give, and the laws of their tokens.
+    """The answers that these numbers give, and the distributions of their tokens.
 
-    With v, answers of the floored law; the laws are the network's own all the same.
+    With v, answers of the floored distribution; the distributions are the network's own
+    all the same.
     """
     V, end, length = read.config["n_tokens"], duel.end, duel.length
     answers = [np.zeros(0, np.int64)] * len(prompts)
@@ -154,7 +156,7 @@ def terms_of(
 ) -> AnswerTerms:
     """Log π/ρ of each answer, and its exact divergence: sums over the vocabulary.
 
-    The laws of the policy and of the plain reference may be known.
+    The distributions of the policy and of the plain reference may be known.
     """
     ratio, divergence, rounding = np.zeros((3, len(answers)))
     for begin in range(0, len(answers), TOGETHER):

@@ -1,15 +1,16 @@
-"""Samplers: whether each drawn token is the one that the stated law and number give.
+"""Samplers: whether each token follows from the stated distribution and number.
 
-The law of the next token is softmax(scores/temperature), of which the ``top_k`` largest
-are kept, then the fewest of the largest whose sum reaches ``top_p``; what is kept is
-scaled to sum 1. A draw takes the first token, in the order of their numbers, whose
-cumulative probability exceeds the recorded uniform number u, so u lies in the interval
-of the emitted token. A network in float32 moves the ends of the intervals a little, and
-may take another of two almost equal members: misses are measured and members counted.
+The distribution of the next token is softmax(scores/temperature), of which the
+``top_k`` largest are kept, then the fewest of the largest whose sum reaches ``top_p``;
+what is kept is scaled to sum 1. A draw takes the first token, in the order of their
+numbers, whose cumulative probability exceeds the recorded uniform number u, so u lies
+in the interval of the emitted token. A network in float32 moves the ends of the
+intervals a little, and may take another of two almost equal members: misses are
+measured and members counted.
 
 One speculative step draws x from q, keeps it with probability min(1, p(x)/q(x)), and
-draws from max(p − q, 0) otherwise. Its law is a finite sum, and equals p exactly if the
-p and q that the sampler used are those that it drew from.
+draws from max(p − q, 0) otherwise. Its distribution is a finite sum, and equals p
+exactly if the p and q that the sampler used are those that it drew from.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from certus.verify.language.ngrams import CountedProposer, counted_draft, scores
 from certus.verify.language.scoring import NEAR, decide, farthest, windows
 from certus.verify.stating import Checked, Given, require
 
-#: Largest miss of an interval, and distance of two laws.
+#: Largest miss of an interval, and distance of two distributions.
 MISS = 1e-5
 #: Scores, and sums of probabilities, that float32 cannot tell apart.
 ALIKE = 1e-4
@@ -61,8 +62,8 @@ class How(NamedTuple):
 class Proposals(NamedTuple):
     """What a draft proposed, and what the sampler used to decide on it.
 
-    ``place`` counts from the end-of-text token at the beginning; q and p are the laws
-    that the sampler used, (n, V) each.
+    ``place`` counts from the end-of-text token at the beginning; q and p are the
+    distributions that the sampler used, (n, V) each.
     """
 
     place: Array
@@ -97,7 +98,7 @@ def lost_at(S: Bounded, how: How) -> float:
 
 
 def laws(S: Array, how: How) -> list[Array]:
-    """The law of the next token; then those that rounding might make of it."""
+    """The distribution of the next token; then those that rounding might make of it."""
     if how.temperature == 0.0:
         near = np.flatnonzero(S.max() - S <= ALIKE)
         first = int(S.argmax())
@@ -169,7 +170,7 @@ def replay_claim(
 
     ``stream`` begins with an end-of-text token, and may hold a prompt before ``begun``.
     Tokens that were accepted from a draft are judged with it, those of the residual by
-    the laws that the sampler used.
+    the distributions that the sampler used.
     """
     n = len(stream) - begun
     u = np.asarray(uniforms, dtype=np.float64).ravel()
@@ -237,7 +238,7 @@ def _rest(p: Array, q: Array) -> Array:
 
 
 def step_law(draws: Array, p: Array, q: Array) -> Array:
-    """The law of one step that draws from ``draws`` and then uses p and q.
+    """The distribution of one step that draws from ``draws`` and then uses p and q.
 
     Equal to p, whatever q, if ``draws`` is q.
     """
@@ -247,18 +248,18 @@ def step_law(draws: Array, p: Array, q: Array) -> Array:
 
 
 def distance(a: Array, b: Array) -> float:
-    """Total variation distance of two laws."""
+    """Total variation distance of two distributions."""
     return 0.5 * float(np.abs(a - b).sum())
 
 
 def speculative_claim(
     read: PlainNetwork, draft: Draft, stream: Array, given: Proposals, how: How
 ) -> Claim:
-    """Whether speculative steps have the law of the target network.
+    """Whether speculative steps have the distribution of the target network.
 
     Proposals are drawn from the verifier's own q, which is checked by their numbers;
-    the p and q that the sampler used then give the law of a step. All tokens before a
-    tried one were accepted, so they stand in the stream.
+    the p and q that the sampler used then give the distribution of a step. All tokens
+    before a tried one were accepted, so they stand in the stream.
     """
     n, V = len(given.place), read.config["n_tokens"]
     shapes = {part.shape for part in (given.q, given.p)}
@@ -289,21 +290,22 @@ def speculative_claim(
     found = Number(math.inf, 0.0) if wrong else Number(worst, off)
     return decide(
         *("speculative_gap", found, MISS),
-        f"{n:,} drafted tokens: the law of a step is within {worst:.1e} of the "
-        f"target's; the p and q in use are within {apart:.1e} of the networks'",
+        f"{n:,} drafted tokens: a step is within {worst:.1e} of the "
+        f"target's probabilities; the p and q in use are within {apart:.1e} of the "
+        "networks'",
         missed=f"{wrong:,} drafted tokens were drawn or kept against their numbers"
         if wrong
-        else f"the law of a step is {worst:.2g} away from the target's; the p or q in "
-        f"use is {apart:.2g} off",
-        objective="largest total variation distance of one step's law and the target's",
-        theorem="the law of a step is q·min(1, p/q) plus what is left of p: a finite "
-        "sum",
+        else f"a step is {worst:.2g} away from the target's probabilities; the p or q "
+        f"in use is {apart:.2g} off",
+        objective="largest total variation distance of one step and the target",
+        theorem="a step has the probabilities q·min(1, p/q) plus what is left of p: a "
+        "finite sum",
         fix="accept with the same p and q that tokens are drawn from, filters included",
     )
 
 
 def _nearest(found: list[Array], used: Array) -> Array:
-    """Of the laws that rounding allows, the one that comes nearest to the record."""
+    """The distribution nearest to the record, of those that rounding allows."""
     return min(found, key=lambda p: distance(p, used))
 
 

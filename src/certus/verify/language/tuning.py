@@ -244,7 +244,7 @@ def answer_laws(
 def answer_claims(
     read: PlainNetwork, base: PlainNetwork, streams: list[Any], of: int
 ) -> list[Claim]:
-    """The loss on answers beside the base's, and the distance of both laws."""
+    """The loss on answers beside the base's, and the distance of both distributions."""
     costs, before, apart = [], [], []
     old = dict((i, lp) for i, lp, _ in answer_laws(base, streams))
     for i, lp, wanted in answer_laws(read, streams):
