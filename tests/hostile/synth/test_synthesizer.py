@@ -105,8 +105,8 @@ def test_conditions_that_make_no_sense(words: str, given: Any) -> None:
     ("words", "options"),
     [
         ("model must be one of", {"model": "gan"}),
-        ("holdout", {"holdout": 1.0}),
-        ("compares on held-out rows", {"holdout": 0}),
+        ("validation_fraction", {"validation_fraction": 1.0}),
+        ("needs held-out rows", {"validation_fraction": 0}),
         ("delta", {"delta": 0.0}),
     ],
 )
