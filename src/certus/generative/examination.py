@@ -142,7 +142,7 @@ class Examination(TableResult):
                 f"These rows copy training rows: {self.copies:,} of "
                 f"{self.n_synthetic:,} are exact copies, and "
                 f"{100 * self.nearest_share:.1f} % lie nearest to a training row (50 % "
-                "would if none were copied)."
+                "if none were favoured)."
             )
         sure = self["memorised"].met
         known = (

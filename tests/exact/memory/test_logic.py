@@ -133,7 +133,10 @@ def test_a_machine_with_loops_is_asked_for_ticks():
         (lambda: NandNetwork(2, [(0, 1)], switches=[(1,)]), "for each connection"),
         (lambda: NandNetwork(2, [(0, 1)], switches=[(1, 2)]), "for each connection"),
         (lambda: NandNetwork.organised([[0], [0]], [0, 1]), "equal for equal rows"),
-        (lambda: NandNetwork.organised([[0]], [0, 1]), "must have 1 entries"),
+        (
+            lambda: NandNetwork.organised([[0]], [0, 1]),
+            "must have one entry for each of 1 rows",
+        ),
     ],
 )
 def test_wrong_arguments_are_sentences(make, message):

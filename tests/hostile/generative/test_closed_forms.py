@@ -131,7 +131,7 @@ CALLS = {
     "no components": (lambda: TriangularMap([]), "one function for each column"),
     "derivatives": (
         lambda: TriangularMap([abs], derivatives=[abs, abs]),
-        "as many as components",
+        "one function for each of",
     ),
     "indefinite": (
         lambda: knothe_rosenblatt([0.0, 0.0], [[1, 2], [2, 1]]),

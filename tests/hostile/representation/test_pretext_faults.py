@@ -103,13 +103,13 @@ def test_bad_masks_and_patches_are_named():
     model = MaskedAutoencoder(4, kind="sequences", **SMALL)
     lines = [RNG.normal(size=(n, 1)) for n in (3, 4, 5, 6)]
     model.fit(lines)
-    with pytest.raises(ValueError, match="a line of steps"):
+    with pytest.raises(ValueError, match="one row of steps"):
         model.reconstruct(lines, [np.ones(2, dtype=bool)] * 4)
     model = PatchPosition(4, **SMALL).fit(IMAGES)
     with pytest.raises(ValueError, match="first must have the shape"):
         model.predict_position(IMAGES[:3], IMAGES[:3])
     one = np.zeros((2, 1, 1, 1))
-    with pytest.raises(ValueError, match="as many patches"):
+    with pytest.raises(ValueError, match="same number of patches"):
         model.predict_position(one, one[:1])
     with pytest.raises(ValueError, match="NaN"):
         model.predict_position(one * np.nan, one)
