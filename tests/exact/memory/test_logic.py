@@ -135,7 +135,7 @@ def test_a_machine_with_loops_is_asked_for_ticks():
         (lambda: NandNetwork.organised([[0], [0]], [0, 1]), "equal for equal rows"),
         (
             lambda: NandNetwork.organised([[0]], [0, 1]),
-            "must have one entry for each of 1 rows",
+            "for each of 1 rows",
         ),
     ],
 )
