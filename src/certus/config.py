@@ -15,6 +15,7 @@ _DEFAULTS: dict[str, Any] = {
     "on_uncertified": "warn",
     "on_interrupt": "raise",
     "certify": "always",
+    "engine": None,
 }
 _CHOICES = {
     "on_uncertified": ("warn", "raise", "ignore"),
@@ -30,8 +31,8 @@ def get_config() -> dict[str, Any]:
     Examples
     --------
     >>> import certus
-    >>> certus.get_config()
-    {'on_uncertified': 'warn', 'on_interrupt': 'raise', 'certify': 'always'}
+    >>> certus.get_config()["certify"]
+    'always'
     """
     return dict(getattr(_state, "config", _DEFAULTS))
 
@@ -41,6 +42,7 @@ def set_config(
     on_uncertified: str | None = None,
     on_interrupt: str | None = None,
     certify: str | None = None,
+    engine: Any = None,
 ) -> None:
     """Change settings for this thread.
 
@@ -55,6 +57,9 @@ def set_config(
         Whether ``fit`` calls the verifier. ``"never"`` is for fits that are thrown
         away, such as folds and warm-ups: they leave no ``certificate_`` and do not
         warn. :func:`certus.certify` judges such a model later.
+    engine : object, optional
+        Where blocks of rows are read and worked on, ``certus.scale.Dask(client)`` for
+        example; ``"local"`` for the threads of this process, which is the default.
 
     Examples
     --------
@@ -75,6 +80,13 @@ def set_config(
         if value not in _CHOICES[name]:
             raise ValueError(f"{name} must be one of {_CHOICES[name]}, got {value!r}.")
         config[name] = value
+    if engine is not None:
+        if engine != "local" and not hasattr(engine, "run"):
+            raise ValueError(
+                "engine must be 'local' or an engine of certus.scale, such as "
+                f"certus.scale.Dask(client); got {type(engine).__name__}."
+            )
+        config["engine"] = None if engine == "local" else engine
     _state.config = config
 
 

@@ -205,6 +205,24 @@ class Design:
             out = room[: len(block)]
             yield np.subtract(block, self.shift, out=out, dtype=np.float64)
 
+    def pull_residual(self, Y: Array, which: Array, W: Array) -> Array:
+        """Aᵀ(s∘(Y − AW))/Σs for some of the targets."""
+        return self.t_dot(Y[:, which] - self.dot(W))
+
+    def dense_rows(self, Y: Array) -> tuple[Array, Array, float]:
+        """√(s/Σs)·A and targets, both times a power of two near 1/max abs A."""
+        X = self.X.toarray() if self.sparse else self.X
+        A = np.asarray(X, dtype=np.float64) - (self.rest if self.sparse else self.mean)
+        if self.centred:  # once more: removes the rounding of a large mean
+            A -= self.average(A)
+        root = np.sqrt((np.ones(self.n) if self.s is None else self.s) / self.total)
+        top = float(np.abs(A).max(initial=0.0))
+        ordinary = top == 0.0 or 1e-100 < top < 1e100
+        scale = 1.0 if ordinary else float(2.0 ** -np.round(np.log2(top)))
+        A *= scale
+        A *= root[:, None]
+        return A, Y * (root[:, None] * scale), scale
+
     # -- columns ---------------------------------------------------------------
 
     def columns(self, index: Array, out: Array) -> None:

@@ -98,7 +98,7 @@ def _choose(design: Design, Y: Array, l2: Array, method: str) -> _Found:
             return found
     if design.sparse:
         return _lsmr(design, Y, l2)
-    A, B, scale = _rows(design, Y)
+    A, B, scale = design.dense_rows(Y)
     if method == "qr" and not wide and np.all(l2 == 0):
         found = _qr(A, B, scale)
         if found is not None:
@@ -138,7 +138,7 @@ def _cholesky(design: Design, Y: Array, l2: Array) -> _Found | None:
         W = apply(B[:, which])
         if condition > 1e7:
             for _ in range(2):
-                W = W + apply(design.t_dot(Y[:, which] - design.dot(W)) - value * W)
+                W = W + apply(design.pull_residual(Y, which, W) - value * W)
         coef[which] = W.T
     why = f"the scaled Gram matrix has a condition number near {worst:.0e}"
     singular = np.empty(0)
@@ -170,7 +170,7 @@ def _dual(design: Design, Y: Array, l2: Array) -> _Found | None:
     """W = Aᵀ(AAᵀ + Σs·l2)⁻¹y for wide problems with a penalty."""
     if np.any(l2 <= 0) or (design.sparse and design.n > DENSE_SIDE):
         return None
-    A, B, scale = _rows(design, Y)
+    A, B, scale = design.dense_rows(Y)
     K = A @ A.T
     if not np.isfinite(K).all():
         return None
@@ -186,23 +186,6 @@ def _dual(design: Design, Y: Array, l2: Array) -> _Found | None:
         coef[which] = (A.T @ U).T
     why = "more columns than rows: the matrix of inner products of rows is the smaller"
     return _Found(coef, design.n, np.empty(0), "cholesky", why)
-
-
-def _rows(design: Design, Y: Array) -> tuple[Array, Array, float]:
-    """Dense √(s/Σs)(X − 1mᵀ) and targets, both over a power of two near max abs X."""
-    X = design.X.toarray() if design.sparse else design.X
-    A = np.asarray(X, dtype=np.float64) - (
-        design.rest if design.sparse else design.mean
-    )
-    if design.centred:  # once more: removes the rounding of a large mean
-        A -= design.average(A)
-    root = np.sqrt((np.ones(design.n) if design.s is None else design.s) / design.total)
-    top = float(np.abs(A).max(initial=0.0))
-    ordinary = top == 0.0 or 1e-100 < top < 1e100
-    scale = 1.0 if ordinary else float(2.0 ** -np.round(np.log2(top)))
-    A *= scale
-    A *= root[:, None]
-    return A, Y * (root[:, None] * scale), scale
 
 
 def _qr(A: Array, B: Array, scale: float) -> _Found | None:

@@ -21,8 +21,10 @@ from certus._solvers.design import Design
 from certus._solvers.least_squares import LeastSquares, LinearSolution
 from certus._solvers.problem import SolverLimits, Start
 from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
+from certus.blocks import is_blocks
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.linear_model import by_blocks
 from certus.linear_model.common import (
     LeastSquaresBase,
     LinearClassifierBase,
@@ -242,6 +244,8 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
+        if is_blocks(X):
+            return _fit_ridge_blocks(self, X, y, sample_weight)
         X, y, s = self._validate_X_y(
             X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
@@ -423,6 +427,18 @@ def fit_ridge(
     model.n_iter_ = 1
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     return Evidence("linear")
+
+
+def _fit_ridge_blocks(model: Any, blocks: Any, y: Any, sample_weight: Any) -> Fitted:
+    by_blocks.prepare(model, y, sample_weight, blocks)
+    check_number("tol", model.tol)
+    check_choice("solver", model.solver, RIDGE_SOLVERS)
+    alpha = float(ridge_alphas(model.alpha, 1)[0])
+    if alpha == 0:
+        by_blocks.refuse(model, "alpha=0")
+    done = by_blocks.fit_ridge(model, blocks, alpha)
+    model.n_iter_ = 1
+    return done
 
 
 def ridge_alphas(alpha: Any, n_targets: int) -> Array:

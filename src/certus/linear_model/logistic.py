@@ -25,9 +25,11 @@ from certus._solvers import newton, prox_newton
 from certus._solvers.penalties import of_levels
 from certus._solvers.problem import Solution, SolverLimits, Start
 from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
+from certus.blocks import is_blocks
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import LinearWitness
+from certus.linear_model import by_blocks
 from certus.linear_model.common import (
     LinearClassifierBase,
     SparseCoefficients,
@@ -217,6 +219,11 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         check_number("l1_ratio", l1_ratio, 0, 1)
         check_limits(self)
         check_choice("solver", self.solver, SOLVERS)
+        if is_blocks(X):
+            by_blocks.prepare(self, y, sample_weight, X)
+            if l1_ratio or np.isinf(C) or self.solver == "liblinear":
+                by_blocks.refuse(self, "an L1 part, C=inf or solver='liblinear'")
+            return by_blocks.fit_logistic(self, X, C)
         X, y, s = self._validate_X_y(X, y, sample_weight)
         warm = self.warm_start and hasattr(self, "coef_")
         previous = (self.densify().coef_, self.intercept_) if warm else None

@@ -1,0 +1,49 @@
+"""Blocks of an array in memory, a memory map, or a sparse matrix in rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from certus.blocks.keys import CELLS, Block, Blocks, Key
+from certus.typing import Array
+
+
+class ArrayBlocks(Blocks):
+    """Slices of rows; a sparse matrix is turned into dense rows a block at a time."""
+
+    def __init__(self, X: Any, y: Any, s: Any, rows: int | None) -> None:
+        if sparse.issparse(X):
+            X = X.tocsr()
+        n, d = X.shape
+        if not n:
+            raise ValueError("The table has no rows.")
+        self._X, self._y, self._s = X, y, s
+        self.dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(float)
+        self.names = tuple(f"x{j}" for j in range(d))
+        step = rows or max(1, CELLS // max(1, d))
+        starts = range(0, n, step)
+        self.keys = tuple(
+            Key("array", i, 0, first, min(step, n - first))
+            for i, first in enumerate(starts)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the array in memory."""
+        X = self._X
+        return int(X.data.nbytes if sparse.issparse(X) else X.nbytes)
+
+    def read(self, key: Key) -> Block:
+        """The rows at an address."""
+        part = slice(key.first, key.first + key.rows)
+        X = self._X[part].toarray() if sparse.issparse(self._X) else self._X[part]
+        return Block(
+            np.asarray(X, dtype=self.dtype), _of(self._y, part), _of(self._s, part)
+        )
+
+
+def _of(values: Array | None, part: slice) -> Array | None:
+    return None if values is None else np.asarray(values[part])

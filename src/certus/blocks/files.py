@@ -1,0 +1,222 @@
+"""Blocks of Parquet and Feather files: a row group or a record batch each.
+
+A block is read alone, in whatever process, from the file's own index. A file that
+changed since the addresses were made is an error that names it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.blocks.keys import Block, Blocks, Key, cut
+from certus.typing import Array
+
+
+class FileChanged(RuntimeError):
+    """A file is not the one whose rows were addressed."""
+
+
+class _Stamp(NamedTuple):
+    """What tells that a file was replaced: its size and the time of its last change."""
+
+    size: int
+    changed: int
+
+
+def paths_of(source: Any) -> list[str]:
+    """The files of a path, a pattern, a folder or a list of these, in their order."""
+    if isinstance(source, str | os.PathLike):
+        text = os.fspath(source)
+        if os.path.isdir(text):
+            found = sorted(str(path) for path in Path(text).iterdir() if path.is_file())
+        elif os.path.exists(text):
+            found = [text]
+        else:
+            found = sorted(glob.glob(text))
+        if not found:
+            raise FileNotFoundError(f"No file matches {text!r}.")
+        return found
+    return [path for each in source for path in paths_of(each)]
+
+
+class FileBlocks(Blocks):
+    """The columns of one or more files with the same columns."""
+
+    def __init__(
+        self, paths: Sequence[str], target: str | None, weight: str | None, columns: Any
+    ) -> None:
+        self._target, self._weight = target, weight
+        self._stamps = {path: _stamp(path) for path in paths}
+        names = _names(paths[0])
+        for role, name in (("target", target), ("sample_weight", weight)):
+            if name is not None and name not in names:
+                raise ValueError(_unknown(paths[0], name, names, role))
+        chosen = [n for n in names if n not in (target, weight)]
+        if columns is not None:
+            for name in columns:
+                if name not in names:
+                    raise ValueError(_unknown(paths[0], name, names, "columns"))
+            chosen = list(columns)
+        if not chosen:
+            raise ValueError(f"{paths[0]} has no columns beside the target.")
+        self.names = tuple(chosen)
+        keys: list[Key] = []
+        for path in paths:
+            own = _names(path)
+            missing = [name for name in self._columns if name not in own]
+            if missing:
+                raise ValueError(
+                    f"{path} has no column {missing[0]!r}, which {paths[0]} has. All "
+                    "files must have the same columns."
+                )
+            first = keys[-1].first + keys[-1].rows if keys else 0
+            keys += cut(path, _parts(path), len(chosen), first)
+        if not keys:
+            raise ValueError("The table has no rows.")
+        self.keys = tuple(keys)
+        self.dtype = _dtype(paths[0], chosen)
+
+    @property
+    def _columns(self) -> list[str]:
+        more = [n for n in (self._target, self._weight) if n is not None]
+        return [*self.names, *(n for n in more if n not in self.names)]
+
+    def read(self, key: Key) -> Block:
+        """The rows at an address."""
+        stamp = self._stamps[key.source]
+        try:
+            now: Any = _stamp(key.source)
+            table = None if now != stamp else _table(key, self._columns)
+        except FileNotFoundError:
+            raise FileChanged(
+                f"{key.source} is gone; its rows from {key.first:,} on are needed. "
+                "Restore the file and run the same command again."
+            ) from None
+        except (OSError, ValueError, KeyError) as error:
+            raise FileChanged(
+                f"{key.source}, part {key.part}, cannot be read: {error}"
+            ) from error
+        if table is None:
+            raise FileChanged(
+                f"{key.source} changed while it was in use (part {key.part}, rows from "
+                f"{key.first:,} on). Start again, so that all rows are of one file."
+            )
+        X = np.empty((key.rows, len(self.names)), dtype=self.dtype)
+        for j, name in enumerate(self.names):
+            X[:, j] = _numbers(table, name, key)
+        y = None if self._target is None else _labels(table, self._target)
+        s = None if self._weight is None else _numbers(table, self._weight, key)
+        return Block(X, y, s)
+
+
+def _stamp(path: str) -> _Stamp:
+    found = os.stat(path)
+    return _Stamp(found.st_size, found.st_mtime_ns)
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.feather
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            'Reading files by blocks needs pyarrow: pip install "certus[scale]".'
+        ) from error
+    return pyarrow
+
+
+def _kind(path: str) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix in (".parquet", ".pq"):
+        return "parquet"
+    if suffix in (".feather", ".arrow", ".ipc"):
+        return "feather"
+    raise ValueError(
+        f"{path} is not a Parquet or Feather file, and only these can be read from the "
+        "middle. Convert it once, for a CSV file: "
+        f'polars.scan_csv({path!r}).sink_parquet("table.parquet").'
+    )
+
+
+def _opened(path: str) -> Any:
+    arrow = _arrow()
+    if _kind(path) == "parquet":
+        return arrow.parquet.ParquetFile(path)
+    return arrow.ipc.open_file(arrow.memory_map(path))
+
+
+def _schema(path: str) -> Any:
+    found = _opened(path)
+    return found.schema_arrow if _kind(path) == "parquet" else found.schema
+
+
+def _names(path: str) -> list[str]:
+    return list(_schema(path).names)
+
+
+def _parts(path: str) -> list[int]:
+    found = _opened(path)
+    if _kind(path) == "parquet":
+        groups = range(found.metadata.num_row_groups)
+        return [found.metadata.row_group(i).num_rows for i in groups]
+    return [found.get_batch(i).num_rows for i in range(found.num_record_batches)]
+
+
+def _dtype(path: str, names: Sequence[str]) -> Any:
+    """Float32 if all columns are, else float64."""
+    schema = _schema(path)
+    kinds = {str(schema.field(name).type) for name in names}
+    return np.dtype(np.float32 if kinds == {"float"} else np.float64)
+
+
+def _table(key: Key, columns: list[str]) -> Any:
+    found = _opened(key.source)
+    if _kind(key.source) == "parquet":
+        table = found.read_row_group(key.part, columns=columns, use_threads=False)
+    else:
+        table = _arrow().Table.from_batches([found.get_batch(key.part)]).select(columns)
+    table = table.slice(key.start, key.rows)
+    if table.num_rows != key.rows:
+        raise ValueError(f"it has {table.num_rows} rows, expected {key.rows}")
+    return table
+
+
+def _numbers(table: Any, name: str, key: Key) -> Array:
+    column = table.column(name)
+    where = f"Column {name!r} of {key.source} (part {key.part})"
+    kind = str(column.type)
+    plain = kind.startswith(("int", "uint", "float", "double", "halffloat", "bool"))
+    if not plain:
+        raise ValueError(
+            f"{where} holds {kind}, not numbers. Encode it first, or leave it out with "
+            "columns=[...]."
+        )
+    if column.null_count:
+        raise ValueError(
+            f"{where} has {column.null_count:,} missing values. Fill them first, or "
+            "leave the column out with columns=[...]."
+        )
+    return np.asarray(column.to_numpy())
+
+
+def _labels(table: Any, name: str) -> Array:
+    column = table.column(name)
+    if column.null_count:
+        raise ValueError(
+            f"The target {name!r} has {column.null_count:,} missing values. Drop those "
+            "rows first."
+        )
+    found = np.asarray(column.to_numpy())
+    return found.astype(str) if found.dtype == object else found
+
+
+def _unknown(path: str, name: str, names: list[str], role: str) -> str:
+    known = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+    return f"{path} has no column {name!r} for {role}; it has {known}."

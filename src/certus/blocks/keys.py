@@ -1,0 +1,105 @@
+"""Addresses of rows, and what is read at one.
+
+Only addresses travel: to threads, to the workers of a cluster, to the verifier. Where a
+block begins and ends is part of the problem, because sums are taken block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from certus import config
+from certus.blocks.local import run_here
+from certus.typing import Array
+
+#: Numbers of a block at most, unless a file's own parts are larger.
+CELLS = 1 << 22
+
+
+class Key(NamedTuple):
+    """The address of a block."""
+
+    source: str  # a file, or "array"
+    part: int  # row group, record batch or slice
+    start: int  # row within that part
+    first: int  # row of the whole table
+    rows: int
+
+
+class Block(NamedTuple):
+    """The rows at an address: X in float64 or float32, targets as they are stored."""
+
+    X: Array
+    y: Array | None
+    s: Array | None
+
+
+class Blocks(ABC):
+    """A table as blocks of rows; abstract. ``certus.scale.blocks`` makes one.
+
+    Attributes
+    ----------
+    keys : tuple of Key
+        Addresses, in the order of the rows.
+    names : tuple of str
+        Columns of X.
+    dtype : numpy.dtype
+        Type of X.
+    """
+
+    keys: tuple[Key, ...]
+    names: tuple[str, ...]
+    dtype: Any
+
+    @abstractmethod
+    def read(self, key: Key) -> Block:
+        """The rows at an address; the same on any machine that sees the files."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of X."""
+        return sum(key.rows for key in self.keys), len(self.names)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"<{n:,} rows × {d:,} columns in {len(self.keys):,} blocks>"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether blocks are read by other processes than this one."""
+        return config.get_config()["engine"] is not None
+
+    def map(self, work: Callable[..., Any], *state: Any) -> Iterator[Any]:
+        """``work(block, *state)`` of every block, in the order of the rows.
+
+        Runs on the engine of ``certus.config_context(engine=...)``, by default on the
+        threads of this process.
+        """
+        engine = config.get_config()["engine"]
+        run = run_here if engine is None else engine.run
+        return iter(run(self, work, state))
+
+
+def is_blocks(X: Any) -> bool:
+    """Whether rows come by address."""
+    return isinstance(X, Blocks)
+
+
+def cut(source: str, parts: Sequence[int], width: int, first: int = 0) -> list[Key]:
+    """Addresses of parts with so many rows each; large parts are cut evenly."""
+    most = max(1, CELLS // max(1, width))
+    keys = []
+    for part, rows in enumerate(parts):
+        pieces = max(1, math.ceil(rows / (2 * most)))
+        ends = [rows * i // pieces for i in range(pieces + 1)]
+        for start, end in zip(ends, ends[1:], strict=False):
+            if end > start:
+                keys.append(Key(source, part, start, first, end - start))
+                first += end - start
+    return keys
