@@ -55,6 +55,7 @@ _PACKAGES = (
     "report",
     "representation",
     "robustness",
+    "scale",
     "selection",
     "semi_supervised",
     "svm",

@@ -38,6 +38,7 @@ from certus import report as report
 from certus import representation as representation
 from certus import robustness as robustness
 from certus.persist import save as save
+from certus import scale as scale
 from certus import selection as selection
 from certus import semi_supervised as semi_supervised
 from certus.config import set_config as set_config

@@ -22,7 +22,7 @@ from certus._core.rows import known_codes, row_weights
 from certus.certificate import LEADING_LOSSES, Certificate, Claim, Evidence, Status
 from certus.diagnostics import nonnegative, perceptron
 from certus.diagnostics.neighbors import left_out
-from certus.fingerprints import in_each_way, same_data
+from certus.fingerprints import changed_blocks, in_each_way, same_data
 from certus.typing import ArrayLike, MatrixLike
 from certus.unwrapping import innermost, unwrap
 from certus.verify import judge
@@ -135,7 +135,12 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
     if same:
         found = _noted(found, fix="refit, or restore the model file")
         return replace(found, status=Status.REFUTED)
-    found = _noted(found, f"{_PASSED}, which are not those of the fit")
+    note = f"{_PASSED}, which are not those of the fit"
+    blocks = changed_blocks(stated.fingerprint, found.fingerprint)
+    if blocks:
+        which = ", ".join(str(i) for i in blocks[:5]) + (" …" if blocks[5:] else "")
+        note += f" (other rows in block {which}, counted from 0)"
+    found = _noted(found, note)
     solved = found.status is Status.SOLVED
     return replace(found, status=Status.TOL_NOT_REACHED) if solved else found
 

@@ -49,6 +49,15 @@ def same_data(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     )
 
 
+def changed_blocks(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[int]:
+    """Which blocks differ, if both fingerprints are of as many blocks of rows."""
+    one, other = np.array(a.get("blocks", [])), np.array(b.get("blocks", []))
+    if not one.size or one.shape != other.shape:
+        return []
+    far = np.abs(one - other) > 1e-10 * (np.abs(one) + np.abs(other))
+    return [int(i) for i in np.flatnonzero(far.any(axis=1))]
+
+
 def same_rows(a: Mapping[str, Any], b: Mapping[str, Any], targets: bool) -> bool:
     """Whether two fingerprints are of the same rows, in any order.
 

@@ -14,6 +14,9 @@ import numpy as np
 from certus.blocks import Block, total
 from certus.typing import Array
 
+#: Said where the rows to learn from have no target.
+NO_TARGET = "The blocks have no target. Pass target= to certus.scale.blocks."
+
 
 class Moments(NamedTuple):
     """Rows, weight, means and Σ s(a − m)(a − m)ᵀ of the columns [X, Y]."""
@@ -29,9 +32,7 @@ def numbers(block: Block) -> tuple[Array, Array, Array]:
     X = np.asarray(block.X, dtype=np.float64)
     s = np.ones(len(X)) if block.s is None else np.asarray(block.s, dtype=np.float64)
     if block.y is None:
-        raise ValueError(
-            "The blocks have no target: pass target= to certus.scale.blocks."
-        )
+        raise ValueError(NO_TARGET)
     try:
         y = np.asarray(block.y, dtype=np.float64).reshape(len(X), -1)
     except ValueError:

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg
 
-from certus._solvers.block_design import Moments, merge, moments_of, require_sound
+from certus._solvers.block_design import (
+    NO_TARGET,
+    Moments,
+    merge,
+    moments_of,
+    require_sound,
+)
 from certus._solvers.losses import evaluate
 from certus._solvers.newton import intercept_cost
 from certus._solvers.newton_problem import bordered_gram
@@ -24,42 +30,28 @@ from certus.certificate import Status
 from certus.objectives import Logistic, Softmax
 from certus.typing import Array
 
-#: Rows whose classes' Hessian is formed at a time.
-PART = 1 << 13
-
 
 class Survey(NamedTuple):
     """What the first pass finds: moments of X, and the weight of every label."""
 
     moments: Moments
     labels: dict[Any, float]
-    rows: dict[Any, int]
 
 
 def _survey(block: Block) -> Survey:
     if block.y is None:
-        raise ValueError(
-            "The blocks have no target: pass target= to certus.scale.blocks."
-        )
+        raise ValueError(NO_TARGET)
     X, s = _rows(block)
     labels, codes = np.unique(block.y, return_inverse=True)
     weights = np.bincount(codes, weights=s, minlength=len(labels))
-    counts = np.bincount(codes, minlength=len(labels))
-    names = labels.tolist()
-    return Survey(
-        moments_of(X, s),
-        dict(zip(names, weights.tolist(), strict=True)),
-        dict(zip(names, counts.tolist(), strict=True)),
-    )
+    found = dict(zip(labels.tolist(), weights.tolist(), strict=True))
+    return Survey(moments_of(X, s), found)
 
 
 def _join(a: Survey, b: Survey) -> Survey:
-    def both(x: dict[Any, Any], y: dict[Any, Any]) -> dict[Any, Any]:
-        return {key: x.get(key, 0) + y.get(key, 0) for key in {**x, **y}}
-
-    return Survey(
-        merge(a.moments, b.moments), both(a.labels, b.labels), both(a.rows, b.rows)
-    )
+    names = {**a.labels, **b.labels}
+    both = {name: a.labels.get(name, 0.0) + b.labels.get(name, 0.0) for name in names}
+    return Survey(merge(a.moments, b.moments), both)
 
 
 def survey(blocks: Any) -> Survey:
@@ -103,7 +95,6 @@ def _sums(block: Block, frame: Frame, W: Array) -> Sums:
     y = np.where(codes == 1, 1.0, -1.0) if two else codes
     z = X @ W[:-1] + W[-1]
     found = evaluate(frame.loss, y, z, s)
-    k = W.shape[1]
     gradient = np.zeros_like(W)
     weighed = s[:, None] * found.slope
     gradient[:-1] = X.T @ weighed
@@ -115,9 +106,7 @@ def _sums(block: Block, frame: Frame, W: Array) -> Sums:
     else:
         hessian = _softmax_hessian(X, s, found.state, frame.intercept)
         sides = s @ found.state
-    return Sums(
-        float(s @ found.value), gradient, hessian.reshape(len(W) * k, -1), sides
-    )
+    return Sums(float(s @ found.value), gradient, hessian, sides)
 
 
 def _softmax_hessian(X: Array, s: Array, P: Array, intercept: bool) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from certus import config
@@ -98,7 +99,7 @@ def cut(source: str, parts: Sequence[int], width: int, first: int = 0) -> list[K
     for part, rows in enumerate(parts):
         pieces = max(1, math.ceil(rows / (2 * most)))
         ends = [rows * i // pieces for i in range(pieces + 1)]
-        for start, end in zip(ends, ends[1:], strict=False):
+        for start, end in pairwise(ends):
             if end > start:
                 keys.append(Key(source, part, start, first, end - start))
                 first += end - start

@@ -89,9 +89,7 @@ def fit_logistic(model: Any, blocks: Any, C: float) -> Fitted:
     k, weight = len(names), float(weights.sum())
     if np.count_nonzero(weights) < 2:
         raise ValueError("Only one class has a positive weight; at least 2 are needed.")
-    frame = _frame(
-        model, seen, k, np.where(given > 0, weights / np.maximum(given, 1e-300), 0.0)
-    )
+    frame = _frame(model, seen, k, weights / np.where(given > 0, given, 1.0))
     problem = block_newton.BlockProblem(blocks, frame, weight, 1.0 / (C * weight))
 
     def on_step(objective: float, gap: float, W: Array) -> Status | None:
@@ -104,11 +102,11 @@ def fit_logistic(model: Any, blocks: Any, C: float) -> Fitted:
         reference = float(np.log(k))
     start = _best_constant(frame, weights, problem.k)
     solution = block_newton.solve(problem, reference, Start(start), limits)
-    W = (
-        solution.primal
-        if k == 2
-        else solution.primal - solution.primal.mean(axis=1)[:, None]
-    )
+    W = solution.primal
+    if k > 2:  # scores are free up to a constant for each row
+        W = W - W.mean(axis=1, keepdims=True)
+    if not model.fit_intercept:
+        W[-1] = 0.0  # a pseudo-inverse leaves rounding there
     for name, value in _attributes(W, blocks.dtype).items():
         setattr(model, name, value)
     model.n_iter_ = np.array([solution.n_iter], dtype=np.int32)

@@ -1,0 +1,83 @@
+"""A Dask cluster of two processes gives the bits of one, also when a worker dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from certus import config_context
+from certus.linear_model import LogisticRegression, Ridge
+from certus.scale import Dask, blocks
+
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Any:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 4))
+    z = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=6000)
+    frame = pl.DataFrame(X, schema=list("abcd")).with_columns(
+        y=pl.Series(z), kind=pl.Series(np.where(z > 0.2, "in", "out"))
+    )
+    frame.write_parquet(tmp_path / "rows.parquet", row_group_size=300)
+    return tmp_path / "rows.parquet"
+
+
+def bits(model: Any) -> bytes:
+    found = (model.coef_, model.intercept_, model.certificate_.value)
+    return b"".join(np.asarray(each).tobytes() for each in found)
+
+
+@pytest.mark.parametrize("kind", ["y", "kind"])
+def test_the_same_bits_as_here(client: Any, rows: Path, kind: str) -> None:
+    model: Any = Ridge() if kind == "y" else LogisticRegression()
+    table = blocks(rows, kind, columns=list("abcd"))
+    here = bits(model.fit(table))
+    with config_context(engine=Dask(client)):
+        model.fit(table)
+    assert bits(model) == here
+    claim = model.certificate_["workers_agree"]
+    assert claim.met and claim.value == 0.0 and "1 of 20 blocks" in claim.detail
+
+
+def test_a_worker_that_dies_changes_nothing(client: Any, rows: Path) -> None:
+    table = blocks(rows, "kind", columns=list("abcd"))
+    here = bits(LogisticRegression().fit(table))
+    model, deaths = LogisticRegression(), []
+
+    class Killing(Dask):
+        def run(self, blocks: Any, work: Any, state: Any) -> Any:
+            for i, part in enumerate(super().run(blocks, work, state)):
+                if not deaths and i == 3 and len(state) == 2:
+                    deaths.append(1)
+                    worker = next(iter(client.cluster.workers.values()))
+                    client.sync(worker.kill)
+                yield part
+
+    with config_context(engine=Killing(client)):
+        model.fit(table)
+    assert deaths and bits(model) == here
+
+
+def test_large_arrays_do_not_travel(client: Any) -> None:
+    X = np.zeros((200_000, 4))
+    refused = pytest.raises(ValueError, match="Write it to Parquet")
+    with config_context(engine=Dask(client)), refused:
+        Ridge().fit(blocks(X, np.zeros(200_000)))
+    with pytest.raises(TypeError, match=r"distributed\.Client"):
+        Dask("tcp://127.0.0.1:1")
