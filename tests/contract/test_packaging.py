@@ -144,7 +144,8 @@ def test_upper_bounds_say_why() -> None:
 def test_what_certus_imports_is_declared() -> None:
     """In the dependencies, or in the extra that brings it."""
     known = {name_of(r) for r in PROJECT["dependencies"]}
-    known |= {name_of(r) for r in (*EXTRAS["deep"], *EXTRAS["plot"])}
+    extras = ("deep", "plot", "scale", "dask")
+    known |= {name_of(r) for extra in extras for r in EXTRAS[extra]}
     known |= {"pandas", "pil"}  # the user's frames and pictures, where these are given
     for path in sorted((ROOT / "src" / "certus").rglob("*.py")):
         found = IMPORT.findall(path.read_text(encoding="utf-8"))

@@ -60,7 +60,7 @@ ROOMS: dict[str, tuple[str, int]] = {
     # 100 for intervals of models that each leave out a fold.
     "held-out rows": ("amounts cross_conformal decisions panel ranking", 830),
     # The gap of a linear model from sums over blocks of rows.
-    "blocks of rows": ("at_scale block_sums", 420),
+    "blocks of rows": ("at_scale block_sums", 450),
     # Losses beside trivial values, information by betting, probes, pretext tasks,
     # networks of their own.
     "vectors without labels": (

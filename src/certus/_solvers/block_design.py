@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.blocks import Block, total
+from certus.blocks import RowBlock, total
 from certus.typing import Array
 
 #: Said where the rows to learn from have no target.
 NO_TARGET = "The blocks have no target. Pass target= to certus.scale.blocks."
 
 
-class Moments(NamedTuple):
+class BlockMoments(NamedTuple):
     """Rows, weight, means and Σ s(a − m)(a − m)ᵀ of the columns [X, Y]."""
 
     rows: int
@@ -27,7 +27,7 @@ class Moments(NamedTuple):
     scatter: Array
 
 
-def numbers(block: Block) -> tuple[Array, Array, Array]:
+def numbers(block: RowBlock) -> tuple[Array, Array, Array]:
     """X, y as columns, and weights, in float64; NaN and inf are refused."""
     X = np.asarray(block.X, dtype=np.float64)
     s = np.ones(len(X)) if block.s is None else np.asarray(block.s, dtype=np.float64)
@@ -51,7 +51,7 @@ def require_sound(X: Array, s: Array) -> None:
         raise ValueError("sample_weight must be finite and not negative.")
 
 
-def moments_of(X: Array, s: Array) -> Moments:
+def moments_of(X: Array, s: Array) -> BlockMoments:
     """The moments of some rows, centred at their own means."""
     weight = float(s.sum())
     mean = (s @ X) / weight if weight > 0 else np.zeros(X.shape[1])
@@ -59,24 +59,24 @@ def moments_of(X: Array, s: Array) -> Moments:
     off = (s @ A) / weight if weight > 0 else 0.0 * mean  # rounding of the first mean
     A -= off
     A *= np.sqrt(s)[:, None]
-    return Moments(len(X), weight, mean + off, A.T @ A)
+    return BlockMoments(len(X), weight, mean + off, A.T @ A)
 
 
-def merge(a: Moments, b: Moments) -> Moments:
+def merge(a: BlockMoments, b: BlockMoments) -> BlockMoments:
     """The moments of both sets of rows."""
     weight = a.weight + b.weight
     share = b.weight / weight if weight > 0 else 0.0
     gap = b.mean - a.mean
     scatter = a.scatter + b.scatter + np.outer(gap, gap) * (a.weight * share)
-    return Moments(a.rows + b.rows, weight, a.mean + share * gap, scatter)
+    return BlockMoments(a.rows + b.rows, weight, a.mean + share * gap, scatter)
 
 
-def _moments(block: Block) -> Moments:
+def _moments(block: RowBlock) -> BlockMoments:
     X, y, s = numbers(block)
     return moments_of(np.hstack([X, y]), s)
 
 
-def _triangle(block: Block, mean: Array) -> Array:
+def _triangle(block: RowBlock, mean: Array) -> Array:
     X, y, s = numbers(block)
     A = (np.hstack([X, y]) - mean) * np.sqrt(s)[:, None]
     return np.asarray(np.linalg.qr(A, mode="r"))
@@ -86,7 +86,7 @@ def _stack(a: Array, b: Array) -> Array:
     return np.asarray(np.linalg.qr(np.vstack([a, b]), mode="r"))
 
 
-def _residual(block: Block, mean: Array, which: Array, W: Array) -> Array:
+def _residual(block: RowBlock, mean: Array, which: Array, W: Array) -> Array:
     X, y, s = numbers(block)
     d = X.shape[1]
     A = X - mean[:d]
@@ -110,7 +110,7 @@ class BlockDesign:
     def __init__(self, blocks: Any, centre: bool) -> None:
         self.blocks, self.centred, self.dtype = blocks, centre, blocks.dtype
         self.n, self.d = blocks.shape
-        found: Moments = total(blocks, _moments, merge=merge)
+        found: BlockMoments = total(blocks, _moments, merge=merge)
         if not found.weight > 0:
             raise ValueError("sample_weight must not be all zero.")
         self.total = found.weight

@@ -16,7 +16,7 @@ from scipy import linalg
 
 from certus._solvers.block_design import (
     NO_TARGET,
-    Moments,
+    BlockMoments,
     merge,
     moments_of,
     require_sound,
@@ -25,7 +25,7 @@ from certus._solvers.losses import evaluate
 from certus._solvers.newton import intercept_cost
 from certus._solvers.newton_problem import bordered_gram
 from certus._solvers.problem import Solution, SolverLimits, Start
-from certus.blocks import Block, total
+from certus.blocks import RowBlock, total
 from certus.certificate import Status
 from certus.objectives import Logistic, Softmax
 from certus.typing import Array
@@ -34,11 +34,11 @@ from certus.typing import Array
 class Survey(NamedTuple):
     """What the first pass finds: moments of X, and the weight of every label."""
 
-    moments: Moments
+    moments: BlockMoments
     labels: dict[Any, float]
 
 
-def _survey(block: Block) -> Survey:
+def _survey(block: RowBlock) -> Survey:
     if block.y is None:
         raise ValueError(NO_TARGET)
     X, s = _rows(block)
@@ -55,18 +55,18 @@ def _join(a: Survey, b: Survey) -> Survey:
 
 
 def survey(blocks: Any) -> Survey:
-    """Moments and labels, in one pass."""
+    """BlockMoments and labels, in one pass."""
     return total(blocks, _survey, merge=_join)
 
 
-def _rows(block: Block) -> tuple[Array, Array]:
+def _rows(block: RowBlock) -> tuple[Array, Array]:
     X = np.asarray(block.X, dtype=np.float64)
     s = np.ones(len(X)) if block.s is None else np.asarray(block.s, dtype=np.float64)
     require_sound(X, s)
     return X, s
 
 
-class Frame(NamedTuple):
+class RowFrame(NamedTuple):
     """How rows become numbers of the problem; sent with every task."""
 
     loss: Any
@@ -86,7 +86,7 @@ class Sums(NamedTuple):
     sides: Array
 
 
-def _sums(block: Block, frame: Frame, W: Array) -> Sums:
+def _sums(block: RowBlock, frame: RowFrame, W: Array) -> Sums:
     X, s = _rows(block)
     codes = np.searchsorted(frame.classes, block.y)
     s = s * frame.factors[codes]
@@ -121,14 +121,14 @@ def _softmax_hessian(X: Array, s: Array, P: Array, intercept: bool) -> Array:
     return out.reshape(k * p, k * p)
 
 
-class BlockProblem:
+class SummedProblem:
     """The objective over blocks, in moved and scaled coordinates.
 
     Parameters
     ----------
     blocks : Blocks
         Rows with labels.
-    frame : Frame
+    frame : RowFrame
         Loss, classes, and the columns' means and scales.
     weight : float
         Σs, class weights included.
@@ -136,7 +136,7 @@ class BlockProblem:
         Strength of the penalty, above 0.
     """
 
-    def __init__(self, blocks: Any, frame: Frame, weight: float, l2: float) -> None:
+    def __init__(self, blocks: Any, frame: RowFrame, weight: float, l2: float) -> None:
         self.blocks, self.frame, self.weight, self.l2 = blocks, frame, weight, l2
         self.k = frame.loss.n_classes if isinstance(frame.loss, Softmax) else 1
 
@@ -166,7 +166,7 @@ class BlockProblem:
 
 
 def solve(
-    problem: BlockProblem, reference: float, start: Start, limits: SolverLimits
+    problem: SummedProblem, reference: float, start: Start, limits: SolverLimits
 ) -> Solution:
     """Minimise to a relative gap of ``limits.tol``; a step is one pass, rarely more."""
     shape = (len(problem.frame.mean) + 1, problem.k)
@@ -194,7 +194,7 @@ def solve(
     return Solution(problem.end(W), gap, status, steps)
 
 
-def _step(problem: BlockProblem, W: Array, point: Sums) -> tuple[Array, Sums] | None:
+def _step(problem: SummedProblem, W: Array, point: Sums) -> tuple[Array, Sums] | None:
     """Newton's step, halved until the objective falls; None where it does not."""
     g = point.gradient.T.ravel()
     try:

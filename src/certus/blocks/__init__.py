@@ -6,7 +6,7 @@ fit that is a sum over rows therefore gives the same bits on one thread, on two,
 a cluster. ``certus.scale`` is the public name.
 """
 
-from certus.blocks.keys import Block, Blocks, Key, is_blocks
+from certus.blocks.keys import Blocks, Key, RowBlock, is_blocks
 from certus.blocks.totals import total, tree
 
-__all__ = ["Block", "Blocks", "Key", "is_blocks", "total", "tree"]
+__all__ = ["Blocks", "Key", "RowBlock", "is_blocks", "total", "tree"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.blocks.keys import CELLS, Block, Blocks, Key
+from certus.blocks.keys import CELLS, Blocks, Key, RowBlock
 from certus.typing import Array
 
 
@@ -36,11 +36,11 @@ class ArrayBlocks(Blocks):
         X = self._X
         return int(X.data.nbytes if sparse.issparse(X) else X.nbytes)
 
-    def read(self, key: Key) -> Block:
+    def read(self, key: Key) -> RowBlock:
         """The rows at an address."""
         part = slice(key.first, key.first + key.rows)
         X = self._X[part].toarray() if sparse.issparse(self._X) else self._X[part]
-        return Block(
+        return RowBlock(
             np.asarray(X, dtype=self.dtype), _of(self._y, part), _of(self._s, part)
         )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.blocks.keys import Block, Blocks, Key, cut
+from certus.blocks.keys import Blocks, Key, RowBlock, cut
 from certus.typing import Array
 
 
@@ -87,7 +87,7 @@ class FileBlocks(Blocks):
         more = [n for n in (self._target, self._weight) if n is not None]
         return [*self.names, *(n for n in more if n not in self.names)]
 
-    def read(self, key: Key) -> Block:
+    def read(self, key: Key) -> RowBlock:
         """The rows at an address."""
         stamp = self._stamps[key.source]
         try:
@@ -112,7 +112,7 @@ class FileBlocks(Blocks):
             X[:, j] = _numbers(table, name, key)
         y = None if self._target is None else _labels(table, self._target)
         s = None if self._weight is None else _numbers(table, self._weight, key)
-        return Block(X, y, s)
+        return RowBlock(X, y, s)
 
 
 def _stamp(path: str) -> _Stamp:

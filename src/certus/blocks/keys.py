@@ -30,7 +30,7 @@ class Key(NamedTuple):
     rows: int
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """The rows at an address: X in float64 or float32, targets as they are stored."""
 
     X: Array
@@ -56,7 +56,7 @@ class Blocks(ABC):
     dtype: Any
 
     @abstractmethod
-    def read(self, key: Key) -> Block:
+    def read(self, key: Key) -> RowBlock:
         """The rows at an address; the same on any machine that sees the files."""
 
     @property

@@ -90,7 +90,7 @@ def fit_logistic(model: Any, blocks: Any, C: float) -> Fitted:
     if np.count_nonzero(weights) < 2:
         raise ValueError("Only one class has a positive weight; at least 2 are needed.")
     frame = _frame(model, seen, k, weights / np.where(given > 0, given, 1.0))
-    problem = block_newton.BlockProblem(blocks, frame, weight, 1.0 / (C * weight))
+    problem = block_newton.SummedProblem(blocks, frame, weight, 1.0 / (C * weight))
 
     def on_step(objective: float, gap: float, W: Array) -> Status | None:
         return monitor.step(objective, gap, lambda: _attributes(W, blocks.dtype))
@@ -134,7 +134,7 @@ def _frame(model: Any, seen: Any, k: int, factors: Array) -> Any:
     if not model.fit_intercept:
         spread = np.sqrt(np.square(spread) + np.square(moments.mean))
     free = bool(model.fit_intercept)
-    return block_newton.Frame(
+    return block_newton.RowFrame(
         Logistic() if k == 2 else Softmax(k),
         model.classes_,
         factors,

@@ -238,7 +238,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Training rows.
+            Training rows; or blocks of them (:func:`certus.scale.blocks`) without y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional

@@ -208,7 +208,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Training rows.
+            Training rows; or blocks of them (:func:`certus.scale.blocks`) without y.
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), optional

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from certus.blocks.arrays import ArrayBlocks
 from certus.blocks.keys import Blocks
+from certus.wording import unstopped
 
 #: Bytes of an array that may be sent with each task.
 SENT = 1 << 22
@@ -33,8 +34,10 @@ class Dask:
     Examples
     --------
     >>> from certus.scale import Dask
-    >>> Dask.__init__.__doc__ is None  # see the guide for a cluster on two processes
-    True
+    >>> Dask("tcp://scheduler:8786")
+    Traceback (most recent call last):
+        ...
+    TypeError: client must be a distributed.Client, got str. Connect one: ...
     """
 
     def __init__(self, client: Any, timeout: float = 600.0) -> None:
@@ -87,8 +90,8 @@ class Dask:
                 raise
             raise RuntimeError(
                 f"The cluster gave up on {key.source}, part {key.part} (rows from "
-                f"{key.first:,} on): {error}. Workers may lack the memory for a block "
-                "of this size."
+                f"{key.first:,} on): {unstopped(error)}. Workers may lack the memory "
+                "for a block of this size."
             ) from error
 
 

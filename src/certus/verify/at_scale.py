@@ -20,10 +20,10 @@ from certus.objectives import terms as t
 from certus.typing import Array, Fit
 from certus.verify import deciding
 from certus.verify.block_sums import (
-    Asked,
-    First,
-    Repair,
-    Second,
+    BlockRepair,
+    FirstSums,
+    SecondSums,
+    StatedRows,
     asked_of,
     class_factors,
     first_pass,
@@ -68,13 +68,13 @@ def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> C
         claim = deciding.refused(GAP.name, reason, "certify it on rows in memory")
         return [claim], Status.UNDECIDED, shape
     asked = asked_of(model, stated, blocks)
-    first: First = tree(blocks.map(first_pass, asked), join_first)
+    first: FirstSums = tree(blocks.map(first_pass, asked), join_first)
     asked = asked._replace(factors=class_factors(stated, first.of_class, asked.classes))
     if (asked.factors != 1.0).any():  # sums are of the weights with the classes' own
         first = tree(blocks.map(first_pass, asked), join_first)
     repair = repair_of(asked, first)
     parts, again = _watched(blocks, asked, repair, first)
-    second: Second = tree(parts, join_second)
+    second: SecondSums = tree(parts, join_second)
     penalty = _penalty(stated, first.weight)
     with np.errstate(over="ignore", invalid="ignore"):
         number = _number(asked, first, repair, second, penalty, len(blocks.keys))
@@ -114,7 +114,12 @@ def _root(square: float | Array, weight: float) -> Any:
 
 
 def _number(
-    asked: Asked, first: First, repair: Repair, x: Second, penalty: Any, blocks: int
+    asked: StatedRows,
+    first: FirstSums,
+    repair: BlockRepair,
+    x: SecondSums,
+    penalty: Any,
+    blocks: int,
 ) -> Number:
     """(P − D)/P(best constant), with its rounding; see ``kernel.gap`` for each term."""
     loss, S = asked.stated.loss, first.weight
@@ -143,7 +148,7 @@ def _number(
 
 
 def _infeasible(
-    asked: Asked, repair: Repair, first: First, x: Second, size: Array
+    asked: StatedRows, repair: BlockRepair, first: FirstSums, x: SecondSums, size: Array
 ) -> tuple[float, Any]:
     """The share t of the exactly feasible point near the floats, and how far it moves.
 
@@ -170,7 +175,7 @@ def _infeasible(
     return float(np.max(part)), size
 
 
-def _steep(asked: Asked, N: Array, x: Second, S: float) -> float:
+def _steep(asked: StatedRows, N: Array, x: SecondSums, S: float) -> float:
     """How much the mean excess may change with scores that are off by δ."""
     loss = asked.stated.loss
     size_w = np.abs(asked.w)
@@ -184,14 +189,14 @@ def _steep(asked: Asked, N: Array, x: Second, S: float) -> float:
     return apart * delta + losses.row_of(loss).smooth(loss) * delta * delta / 2
 
 
-def _cost(asked: Asked, x: Second, S: float, level: float) -> float:
+def _cost(asked: StatedRows, x: SecondSums, S: float, level: float) -> float:
     """What a share of one on the way to the exactly feasible point adds to mean e."""
     if not isinstance(asked.stated.loss, t.Softmax):
         return level
     return max(level, x.spread / S + math.log(len(asked.classes)) + 1)
 
 
-def _constant(asked: Asked, first: First, x: Second) -> float:
+def _constant(asked: StatedRows, first: FirstSums, x: SecondSums) -> float:
     """P of the best constant model, from below."""
     S, loss = first.weight, asked.stated.loss
     grow = gamma(2 * ROUNDS)
@@ -218,7 +223,7 @@ def _penalty(stated: Statement, weight: float) -> Any:
 # -- which rows, and who computed them ------------------------------------------------
 
 
-def _marks(first: First, shape: dict[str, Any], dtype: str) -> dict[str, Any]:
+def _marks(first: FirstSums, shape: dict[str, Any], dtype: str) -> dict[str, Any]:
     """The fingerprint of all rows, and that of each block."""
     order = 1 + np.arange(len(first.marks)) * 0.6180339887498949 % 1.0
 
@@ -237,7 +242,7 @@ class _Again:
     def __init__(self) -> None:
         self.count, self.same, self.apart = 0, 0, 0.0
 
-    def see(self, here: Second, there: Second) -> None:
+    def see(self, here: SecondSums, there: SecondSums) -> None:
         """Compare one block, bit by bit and by size."""
         a, b = (np.concatenate([np.ravel(x) for x in each]) for each in (here, there))
         self.count += 1
@@ -264,7 +269,7 @@ class _Again:
 
 
 def _watched(
-    blocks: Any, asked: Asked, repair: Repair, first: First
+    blocks: Any, asked: StatedRows, repair: BlockRepair, first: FirstSums
 ) -> tuple[Any, _Again]:
     """The second pass; some of its blocks are computed again if they were elsewhere."""
     again, centre = _Again(), 0.0
@@ -274,7 +279,7 @@ def _watched(
     count = math.ceil(AGAIN * m) if getattr(blocks, "elsewhere", False) else 0
     chosen = {int((i + 0.5) * m / count) for i in range(count)}
 
-    def parts() -> Iterable[Second]:
+    def parts() -> Iterable[SecondSums]:
         for i, part in enumerate(blocks.map(second_pass, asked, repair, centre)):
             if i in chosen:
                 with threadpool_limits(1):

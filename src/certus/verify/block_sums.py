@@ -30,7 +30,7 @@ from certus.verify.problems import rows_of
 from certus.verify.stated_linear import Statement
 
 
-class Asked(NamedTuple):
+class StatedRows(NamedTuple):
     """The problem, as every block needs it."""
 
     stated: Statement
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     free: bool
 
 
-class First(NamedTuple):
+class FirstSums(NamedTuple):
     """Sums of the first pass; ``marks`` are fingerprints, block by block."""
 
     rows: int
@@ -55,7 +55,7 @@ class First(NamedTuple):
     marks: tuple[dict[str, Any], ...]
 
 
-class Repair(NamedTuple):
+class BlockRepair(NamedTuple):
     """How a dual point of the slopes is moved onto Σsu = 0."""
 
     kind: str = "none"
@@ -66,7 +66,7 @@ class Repair(NamedTuple):
     q: Array = np.zeros(0)
 
 
-class Second(NamedTuple):
+class SecondSums(NamedTuple):
     """Sums of the second pass; all of them Σs·(...) but ``depth``."""
 
     depth: int
@@ -88,7 +88,7 @@ class Second(NamedTuple):
     off2: float
 
 
-def asked_of(model: Any, stated: Statement, blocks: Any) -> Asked:
+def asked_of(model: Any, stated: Statement, blocks: Any) -> StatedRows:
     """The problem that a model states, and one shift of the columns for all blocks."""
     coef, b = reading.plain(model.coef_), reading.plain(model.intercept_)
     d = blocks.shape[1]
@@ -101,7 +101,7 @@ def asked_of(model: Any, stated: Statement, blocks: Any) -> Asked:
     if labels and w.shape[1] != (1 if len(classes) == 2 else len(classes)):
         raise ValueError("coef_ and classes_ do not belong together. Fit it again.")
     free = stated.intercept == "free"
-    asked = Asked(
+    asked = StatedRows(
         stated._replace(class_weight=None),
         classes,
         np.ones(len(classes)),
@@ -116,7 +116,7 @@ def asked_of(model: Any, stated: Statement, blocks: Any) -> Asked:
     return asked._replace(shift=Space(X, s, True).shift if len(s) else np.zeros(d))
 
 
-def _read(block: Any, asked: Asked) -> tuple[Array, Array, Array]:
+def _read(block: Any, asked: StatedRows) -> tuple[Array, Array, Array]:
     """Rows of positive weight: X, targets and weights, as the verifier reads them."""
     who = SimpleNamespace(classes_=asked.classes)
     rows = rows_of(who, asked.stated, block.X, block.y, block.s)
@@ -128,18 +128,18 @@ def _read(block: Any, asked: Asked) -> tuple[Array, Array, Array]:
     return np.asarray(rows.X)[used], _targets(asked, rows.y[used]), s[used]
 
 
-def _targets(asked: Asked, y: Array) -> Array:
+def _targets(asked: StatedRows, y: Array) -> Array:
     return np.where(y == 1, 1.0, -1.0) if asked.stated.target == "signs" else y
 
 
-def _space(asked: Asked, X: Array, s: Array) -> Space:
+def _space(asked: StatedRows, X: Array, s: Array) -> Space:
     found = Space(X, s, False)
     found.shift, found.shifted = asked.shift, bool(asked.shift.any())
     found.long = found.whole = False  # a shifted block is read by rows
     return found
 
 
-def _natural(asked: Asked, y: Array, z: Array) -> tuple[Array, Array]:
+def _natural(asked: StatedRows, y: Array, z: Array) -> tuple[Array, Array]:
     """Scores as the loss takes them, and the slopes there as a natural dual point."""
     loss = asked.stated.loss
     score = z if isinstance(loss, t.Softmax) else z[:, 0]
@@ -149,14 +149,14 @@ def _natural(asked: Asked, y: Array, z: Array) -> tuple[Array, Array]:
 # -- the first pass -----------------------------------------------------------------
 
 
-def first_pass(block: Any, asked: Asked) -> First:
+def first_pass(block: Any, asked: StatedRows) -> FirstSums:
     """The sums of one block that the repair of the dual point needs."""
     X, y, s = _read(block, asked)
     mark = _mark(X, y, s)
     k = len(asked.classes)
     if not len(s):
         none = np.zeros(max(k, 1))
-        return First(0, 0.0, math.inf, np.zeros(k), 0.0, none, none, (mark,))
+        return FirstSums(0, 0.0, math.inf, np.zeros(k), 0.0, none, none, (mark,))
     space = _space(asked, X, s)
     z = space.look(asked.w, asked.b, None).z
     ups, downs = _of_repair(asked, y, s, _natural(asked, y, z)[1])
@@ -168,10 +168,12 @@ def first_pass(block: Any, asked: Asked) -> First:
     )
     target = float(_sum(s, y)[0]) if not k else 0.0
     least = float(s.min())
-    return First(len(s), float(s.sum()), least, of_class, target, ups, downs, (mark,))
+    return FirstSums(
+        len(s), float(s.sum()), least, of_class, target, ups, downs, (mark,)
+    )
 
 
-def _of_repair(asked: Asked, y: Array, s: Array, q: Array) -> tuple[Array, Array]:
+def _of_repair(asked: StatedRows, y: Array, s: Array, q: Array) -> tuple[Array, Array]:
     """Sums from which the repair follows, by its kind."""
     row, loss = losses.row_of(asked.stated.loss), asked.stated.loss
     match row.repair:
@@ -189,10 +191,10 @@ def _sum(s: Array, a: Array) -> Array:
     return np.sum(np.ascontiguousarray(a.T) * s, axis=-1)
 
 
-def join_first(a: First, b: First) -> First:
+def join_first(a: FirstSums, b: FirstSums) -> FirstSums:
     """The sums of both sets of rows."""
     added = [x + y for x, y in zip(a, b, strict=True)]
-    return First(*added)._replace(least=min(a.least, b.least))
+    return FirstSums(*added)._replace(least=min(a.least, b.least))
 
 
 def class_factors(stated: Statement, sums: Array, classes: Array) -> Array:
@@ -204,29 +206,29 @@ def class_factors(stated: Statement, sums: Array, classes: Array) -> Array:
     return reading.class_weights(stated.class_weight, each, codes, classes, "weights")
 
 
-def repair_of(asked: Asked, first: First) -> Repair:
+def repair_of(asked: StatedRows, first: FirstSums) -> BlockRepair:
     """The repair that the sums ask for; any numbers here give a true bound."""
     if not first.weight > 0:
         raise ValueError("No row has a positive weight.")
     if not asked.free:
-        return Repair()
+        return BlockRepair()
     row = losses.row_of(asked.stated.loss)
     ups, downs = first.ups / first.weight, first.downs / first.weight
     if row.repair == "centre":
-        return Repair("centre", middle=ups)
+        return BlockRepair("centre", middle=ups)
     if row.repair == "shrink":
         up, down = float(ups[0]), float(downs[0])
         factor = min(up, down) / max(up, down) if max(up, down) > 0 else 1.0
-        return Repair("shrink", factor=factor, heavier_up=up > down)
+        return BlockRepair("shrink", factor=factor, heavier_up=up > down)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(downs > 0, 1 - ups / downs, 0.0)
     mix = float(np.max(share, initial=0.0))
     q = np.maximum(ups - (1 - mix) * downs, 0.0)
     q = q / q.sum() if q.sum() > 0 else np.full(len(q), 1 / len(q))
-    return Repair("mix", t=mix, q=q)
+    return BlockRepair("mix", t=mix, q=q)
 
 
-def _repaired(asked: Asked, repair: Repair, y: Array, q: Array) -> Array:
+def _repaired(asked: StatedRows, repair: BlockRepair, y: Array, q: Array) -> Array:
     row, loss = losses.row_of(asked.stated.loss), asked.stated.loss
     match repair.kind:
         case "centre":
@@ -245,13 +247,17 @@ def _repaired(asked: Asked, repair: Repair, y: Array, q: Array) -> Array:
 # -- the second pass ----------------------------------------------------------------
 
 
-def second_pass(block: Any, asked: Asked, repair: Repair, centre: float) -> Second:
+def second_pass(
+    block: Any, asked: StatedRows, repair: BlockRepair, centre: float
+) -> SecondSums:
     """The sums of one block at the repaired dual point."""
     X, y, s = _read(block, asked)
     (d, k), loss = asked.w.shape, asked.stated.loss
     if not len(s):
         zero = np.zeros(k)
-        return Second(1, np.zeros((d, k)), np.zeros(d), zero, zero, zero, *[0.0] * 11)
+        return SecondSums(
+            1, np.zeros((d, k)), np.zeros(d), zero, zero, zero, *[0.0] * 11
+        )
     row, space, kept = losses.row_of(loss), _space(asked, X, s), {}
 
     def vectors(rows: slice, z: Array) -> Array:
@@ -275,7 +281,7 @@ def second_pass(block: Any, asked: Asked, repair: Repair, centre: float) -> Seco
 
     # ``look`` divides by Σs, or by n where all weights are equal.
     unit = total if not space.even else total * float(s[0])
-    return Second(
+    return SecondSums(
         space.depth,
         seen.V * unit,
         np.square(space.norms) * float(s.sum()),
@@ -289,10 +295,10 @@ def second_pass(block: Any, asked: Asked, repair: Repair, centre: float) -> Seco
     )
 
 
-def join_second(a: Second, b: Second) -> Second:
+def join_second(a: SecondSums, b: SecondSums) -> SecondSums:
     """The sums of both sets of rows."""
     added = [x + y for x, y in zip(a, b, strict=True)]
-    return Second(*added)._replace(depth=max(a.depth, b.depth))
+    return SecondSums(*added)._replace(depth=max(a.depth, b.depth))
 
 
 def tree(parts: Iterable[Any], join: Callable[[Any, Any], Any]) -> Any:
