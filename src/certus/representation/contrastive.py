@@ -34,6 +34,8 @@ from certus.typing import Array
 
 #: Rows whose views are made together.
 TOGETHER = 1024
+#: How much wider than its vectors the hidden layer of the predictor is.
+WIDER = 8
 
 
 @shares(EncoderTraining)
@@ -206,7 +208,7 @@ class ContrastiveEncoder(RepresentationModel):
             "head": MLP(width, tuple(hidden), last, normalization=norm),
         }
         if "predictor" in self.part_names:
-            parts["predictor"] = MLP(last, (2 * last,), last, normalization=norm)
+            parts["predictor"] = MLP(last, (WIDER * last,), last, normalization=norm)
         return nn.ModuleDict(parts)
 
     def _view(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -349,6 +351,9 @@ class MovingTargetStep(GradientStep):
 
     def __call__(self, rows: Any) -> Losses:
         """Move on the rows of these numbers."""
+        # A run leaves batch norms without trained weights as they are; the target's
+        # must follow the batches, or it would compare with its first state.
+        self.modules["target"].train()
         losses = super().__call__(rows)
         self.follow()
         return losses

@@ -93,6 +93,26 @@ def test_the_target_is_the_exponential_mean_exactly():
 
 
 @pytest.mark.catalog("SSL-06")
+def test_the_batch_norms_of_the_target_follow_the_batches_too():
+    model = small("byol", max_iter=8).fit(IMAGES[:200])
+    for head in (model.head_, model.target_head_):
+        norm = head.layers[0].norm
+        # Two views in each step; at first the mean is 0 and the variance 1.
+        assert int(norm.num_batches_tracked) == 16
+        assert norm.running_mean.abs().max() > 0.01
+        assert (norm.running_var - 1).abs().max() > 0.01
+
+
+@pytest.mark.catalog("SSL-06")
+@pytest.mark.slow
+def test_byol_learns_more_than_pixels_say():
+    model = ContrastiveEncoder("byol", random_state=0).fit(IMAGES[TRAIN])
+    found = probe(model, IMAGES[FEW], Y[FEW], IMAGES[TEST], Y[TEST], random_state=0)
+    own, raw, random = found.accuracy.values()
+    assert own > raw + 0.02 and own > random + 0.05
+
+
+@pytest.mark.catalog("SSL-06")
 def test_a_target_without_decay_is_the_network_itself():
     model = small("byol", target_decay=0.0, max_iter=3).fit(IMAGES[:60])
     own, target = model.encoder_.state_dict(), model.target_encoder_.state_dict()
