@@ -49,8 +49,9 @@ class SGCClassifier(ClassifierMixin, Estimator):
     Certificate
     -----------
     ``duality_gap`` (PROVED, bounded by ``tol``), relative to the best constant model,
-    on features that the verifier mixes itself. ``stated_labels`` (PROVED): the labels
-    of all nodes are those of the coefficients. ``spectrum`` (PROVED): mixing never
+    on features that the verifier mixes itself. ``equivariance`` and ``stated_labels``
+    (PROVED): probabilities and labels of all nodes are those of the coefficients, so
+    that the numbers of the nodes do not matter. ``spectrum`` (PROVED): mixing never
     enlarges a signal. See :func:`certus.graph.node_accuracy` for
     how often new labels agree.
 

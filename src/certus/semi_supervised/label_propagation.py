@@ -229,8 +229,8 @@ class LabelPropagation(_GraphLabels):
     ``propagation_error`` (PROVED, bounded by ``tol``): how far a probability of a
     reached row may be from the exact solution, by a witness g ≥ 0 with
     (I − P_uu)g ≥ 1. ``settled_labels`` (PROVED): rows whose label the exact solution
-    has too. Nothing is said about whether the labels are right: see
-    :func:`certus.graph.node_accuracy`.
+    has too; ``stated_labels`` (PROVED) is there if other labels are stated. Nothing is
+    said about whether the labels are right: see :func:`certus.graph.node_accuracy`.
 
     Parameters
     ----------
@@ -335,9 +335,9 @@ class LabelSpreading(_GraphLabels):
     -----------
     ``propagation_error`` (PROVED, bounded by ``tol``): ‖F − F*‖ is at most the
     residual over 1 − α, in the 2-norm for symmetric graphs and otherwise in a weighted
-    1-norm. ``settled_labels`` (PROVED): rows whose label the exact solution has too.
-    Nothing is said about whether the labels are right: see
-    :func:`certus.graph.node_accuracy`.
+    1-norm. ``settled_labels`` (PROVED): rows whose label the exact solution has too;
+    ``stated_labels`` (PROVED) is there if other labels are stated. Nothing is said
+    about whether the labels are right: see :func:`certus.graph.node_accuracy`.
 
     Parameters
     ----------

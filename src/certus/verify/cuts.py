@@ -27,7 +27,7 @@ from certus.typing import Array, Fit
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, U, gamma
-from certus.verify.graph_reading import adjacency, apart
+from certus.verify.graph_reading import adjacency, apart, kept_claim
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
@@ -134,13 +134,7 @@ def _kept(stated: Statement, W: Any, X: Any) -> tuple[dict[str, Any], list[Claim
         told = f"the weights of {len(some):,} of {n:,} rows are those of the kernel"
     else:
         return marks, []
-    claim = bd.proved(
-        *("graph_kept", Number(float(wrong)), 0.0, told),
-        missed=f"{wrong:,} of the weights kept differ from those of your data",
-        theorem="compared entry by entry, with the verifier's own reading",
-        fix="fit again, or restore the model file",
-    )
-    return marks, [claim]
+    return marks, [kept_claim(wrong, told)]
 
 
 def _cut(W: Any, d: Array, labels: Array) -> Cut:

@@ -31,7 +31,7 @@ from certus.typing import Array, Fit
 from certus.verify import data, linear, stating
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
-from certus.verify.graph_reading import adjacency, apart, label_codes, labels_of
+from certus.verify.graph_reading import adjacency, graph_claim, label_codes, labels_of
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
@@ -87,7 +87,7 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     X, graph = given.X if isinstance(given.X, tuple) else (given.X, None)
     kept = []
     if graph is not None:
-        kept.append(kept_claim(A, adjacency(graph, n)))
+        kept.append(graph_claim(A, adjacency(graph, n)))
     mixing = mixing_of(A)
     codes = label_codes(labels_of(given.y, n, graph), model, n)
     features = _features(model, X, n, kept)
@@ -151,18 +151,6 @@ def _features(model: Fit, X: Any, n: int, kept: list[Claim]) -> Any:
     return stored_rows
 
 
-def kept_claim(A: Any, wanted: Any) -> Claim:
-    """Whether a model keeps the graph it was given."""
-    wrong = apart(A, wanted)
-    return bd.proved(
-        *("graph_kept", Number(float(wrong)), 0.0),
-        f"the {A.nnz:,} weights kept are those of your graph",
-        missed=f"{wrong:,} of the weights kept differ from those of your graph",
-        theorem="compared entry by entry, with the verifier's own reading",
-        fix="fit again, or restore the model file",
-    )
-
-
 def _spectrum_claim(mixing: Mixing) -> Claim:
     """The eigenvalues of Q lie in [low, 1]."""
     v, g = np.sqrt(mixing.d), gamma(2 * mixing.widest + 16)
@@ -190,23 +178,28 @@ def _network_claims(
         Z, off = attended(stated, mixing, X)
     else:
         Z, off = layered(stated.kind, stated.depth, weights, mixing, X)
-    p = np.exp(Z - Z.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    value = float(np.nan_to_num(np.abs(p - P), nan=np.inf).max())
-    told = "renumbering the nodes renumbers the predictions, and changes nothing else"
-    formula = f"probabilities differ by {value:.1e} from those of the formula"
-    rounding = float(2 * off.max()) + gamma(P.shape[1] + 16)
-    claim = bd.proved(
-        *("equivariance", Number(value, rounding), NEAR, told),
-        missed=f"a probability is {value:.2g} from that of the weights",
-        objective=formula,
-        theorem="the formula treats all nodes alike, and was computed again",
-        fix="fit again, or restore the model file",
-    )
+    claim, p = _formula_claim(P, Z, off)
     found = p.max(axis=1) - np.sort(p, axis=1)[:, -2] if P.shape[1] > 1 else p[:, 0]
     claims = [claim, _reach_claim(stated, mixing, claim)]
     claims.append(_labels_claim(model, p.argmax(axis=1), found > 2 * NEAR))
     return claims
+
+
+def _formula_claim(P: Array, Z: Array, off: Array) -> tuple[Claim, Array]:
+    """Whether probabilities P are those of scores Z, and the latter."""
+    p = np.exp(Z - Z.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    value = float(np.nan_to_num(np.abs(p - P), nan=np.inf).max())
+    told = "renumbering the nodes renumbers the predictions, and changes nothing else"
+    rounding = float(2 * off.max()) + gamma(P.shape[1] + 16)
+    claim = bd.proved(
+        *("equivariance", Number(value, rounding), NEAR, told),
+        missed=f"a probability is {value:.2g} from that of the weights",
+        objective=f"probabilities differ by {value:.1e} from those of the formula",
+        theorem="the formula treats all nodes alike, and was computed again",
+        fix="fit again, or restore the model file",
+    )
+    return claim, p
 
 
 def layered(
@@ -356,8 +349,9 @@ def _sgc_claims(
         scores = np.column_stack([-scores[:, 0], scores[:, 0]]) / 2
     two = np.sort(scores, axis=1)[:, -2:]
     sure = two[:, 1] - two[:, 0] > 4 * off
-    labels_claim = _labels_claim(model, scores.argmax(axis=1), sure)
-    return [first, labels_claim], status
+    P = data.fitted(model, "label_distributions_", scores.shape)
+    formula, _ = _formula_claim(P, scores, off)
+    return [first, formula, _labels_claim(model, scores.argmax(axis=1), sure)], status
 
 
 # -- nodes that were kept back --------------------------------------------------------

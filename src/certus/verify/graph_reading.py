@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from certus.certificate import Claim
 from certus.typing import Array, Fit
+from certus.verify import deciding as bd
 from certus.verify.kernel import reading
 
 #: What stands for a label that is not known.
@@ -76,6 +78,22 @@ def _counted(table: Array, shape: tuple[int, int], once: bool) -> Any:
         table = np.unique(table, axis=0)
     i, j = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
     return sparse.csr_array(sparse.coo_array((table[:, 2], (i, j)), shape=shape))
+
+
+def kept_claim(wrong: int, told: str) -> Claim:
+    """Whether a model keeps the graph it was given."""
+    return bd.proved(
+        *("graph_kept", bd.Number(float(wrong)), 0.0, told),
+        missed=f"{wrong:,} of the weights kept differ from those of your data",
+        theorem="compared entry by entry, with the verifier's own reading",
+        fix="fit again, or restore the model file",
+    )
+
+
+def graph_claim(A: Any, wanted: Any) -> Claim:
+    """Whether the weights kept are those of a graph."""
+    told = f"the {A.nnz:,} weights kept are those of your graph"
+    return kept_claim(apart(A, wanted), told)
 
 
 def apart(stored: Any, wanted: Any) -> int:

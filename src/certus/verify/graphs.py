@@ -32,7 +32,8 @@ from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
 from certus.verify.graph_reading import (
     adjacency,
-    apart,
+    graph_claim,
+    kept_claim,
     label_codes,
     labels_of,
     starts_of,
@@ -123,7 +124,7 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         W = _of_matrix(A)
         rows = A if model.X_ is None else reading.as_matrix(X)
         if graph is not None:
-            kept.append(_graph_claim(A, graph))
+            kept.append(graph_claim(A, adjacency(graph, A.shape[0])))
         elif stated.kernel == "knn":
             kept.append(_neighbours_claim(A, rows, stated.neighbours))
     codes = label_codes(labels_of(given.y, W.n, graph), model, W.n)
@@ -133,7 +134,7 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     found = _clamped if stated.kind == "clamped" else _spread
     with np.errstate(all="ignore"):
         scores, error, claims = found(model, stated, W, codes, witness)
-    claims += [_settled_claim(model, scores, error), *kept]
+    claims += [*_label_claims(model, scores, error), *kept]
     return claims, bd.verdict(claims), marks
 
 
@@ -209,20 +210,6 @@ def _exponents(rows: Array, width: float) -> tuple[Callable[[slice], Array], flo
     return lambda some: left[some] @ right, slip
 
 
-def _graph_claim(A: Any, graph: Any, directed: bool = False) -> Claim:
-    wrong = apart(A, adjacency(graph, A.shape[0], directed))
-    return _kept_claim(wrong, f"the {A.nnz:,} weights kept are those of your graph")
-
-
-def _kept_claim(wrong: int, told: str) -> Claim:
-    return bd.proved(
-        *("graph_kept", Number(float(wrong)), 0.0, told),
-        missed=f"{wrong:,} of the weights kept differ from those of your data",
-        theorem="compared entry by entry, with the verifier's own reading",
-        fix="fit again, or restore the model file",
-    )
-
-
 def _neighbours_claim(A: Any, X: Any, k: int) -> Claim:
     """Whether no row that was left out is nearer, for a sample of rows."""
     n = A.shape[0]
@@ -236,7 +223,7 @@ def _neighbours_claim(A: Any, X: Any, k: int) -> Claim:
         fine = fine and line[near].max(initial=0.0) <= left * (1 + NEARER) + bd.TINY
         wrong += not fine
     told = f"{len(some):,} of {n:,} rows are joined to their {k} nearest rows"
-    return _kept_claim(wrong, told)
+    return kept_claim(wrong, told)
 
 
 # -- labels -------------------------------------------------------------------------
@@ -371,7 +358,7 @@ def _unreached_claim(count: int, n: int) -> Claim:
     )
 
 
-def _settled_claim(model: Fit, scores: Array, error: Array) -> Claim:
+def _label_claims(model: Fit, scores: Array, error: Array) -> list[Claim]:
     """Nodes whose largest score is that of the exact solution too."""
     n, k = scores.shape
     first = scores.argmax(axis=1)
@@ -379,13 +366,20 @@ def _settled_claim(model: Fit, scores: Array, error: Array) -> Claim:
     stating.require(said.shape == (n,), "transduction_ has another length")
     agreed = said == np.asarray(model.classes_)[first]
     margin = np.diff(np.sort(scores), axis=1)[:, -1] if k > 1 else scores[:, 0]
-    settled = int((agreed & (margin > 2 * error)).sum())
-    return bd.proved(
+    sure = margin > 2 * error
+    settled, wrong = int((agreed & sure).sum()), int((~agreed & sure).sum())
+    claim = bd.proved(
         *("settled_labels", Number(float(settled)), None),
         f"{settled:,} of {n:,} nodes have the label that the exact solution gives "
         "them; the others are too close to tell",
         theorem="the largest score exceeds the second by more than twice the error",
     )
+    if not wrong:
+        return [claim]
+    missed = f"{wrong:,} nodes have another label than that of the exact solution"
+    fix = "fit again, or restore the model file"
+    other = Number(float(wrong))
+    return [claim, bd.proved("stated_labels", other, 0.0, "", missed=missed, fix=fix)]
 
 
 # -- PageRank -----------------------------------------------------------------------
@@ -424,6 +418,6 @@ def _check_pagerank(model: Fit, stated: Statement, graph: Any, y: Any) -> Checke
     )
     claims = [claim]
     if graph is not None:
-        claims.append(_graph_claim(A, graph, directed=True))
+        claims.append(graph_claim(A, adjacency(graph, n, True)))
     marks = data.fingerprint(A, v, np.ones(n))
     return claims, bd.verdict(claims), marks

@@ -20,8 +20,8 @@ from certus.typing import Array, Fit
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
-from certus.verify.graph_networks import Mixing, kept_claim, mixing_of, stored
-from certus.verify.graph_reading import adjacency
+from certus.verify.graph_networks import Mixing, mixing_of, stored
+from certus.verify.graph_reading import adjacency, graph_claim
 from certus.verify.stating import Checked, Given
 from certus.verify.statistical import clopper_pearson
 
@@ -56,7 +56,7 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         claims.append(bd.refused("link_auc", reason, _PASS))
     else:
         whole = adjacency(graph, n)
-        kept = kept_claim(A, without(whole, pairs[0]))
+        kept = graph_claim(A, without(whole, pairs[0]))
         if kept.met:
             _compare_pairs(pairs, whole)
             scores = [

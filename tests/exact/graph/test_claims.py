@@ -1,5 +1,7 @@
 """Claims about graphs: bounds that hold, and faults that are found."""
 
+import copy
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -117,7 +119,9 @@ def test_a_forged_witness_cannot_make_a_wrong_solution_right(kind, forged):
 def test_changed_parts_of_models_are_found():
     model = LabelPropagation().fit(None, Y, graph=GRAPH)
     model.transduction_ = 1 - model.transduction_
-    assert certus.certify(model, None, Y)["settled_labels"].value == 0
+    found = certus.certify(model, None, Y)
+    assert found["settled_labels"].value == 0
+    assert found["stated_labels"].met is False and found.met is False
     model = LabelPropagation().fit(None, Y, graph=GRAPH)
     model.graph_.data[0] = 7.0
     found = judged(model, (None, GRAPH), Y)
@@ -131,6 +135,8 @@ def test_changed_parts_of_models_are_found():
     X = RNG.normal(size=(30, 3))
     model = SGCClassifier().fit(X, Y, graph=GRAPH)
     assert certus.certify(model, (X, GRAPH), Y).met
+    moved = certus.certify(_moved(model), (X, GRAPH), Y)
+    assert moved["equivariance"].met is False and moved["duality_gap"].met
     model.coef_ = model.coef_ * 1.1
     assert certus.certify(model, X, Y).met is False
     model = SGCClassifier().fit(X, Y, graph=GRAPH)
@@ -139,6 +145,13 @@ def test_changed_parts_of_models_are_found():
     model = NodeClassifier(max_iter=5, random_state=0).fit(X, Y, graph=GRAPH)
     model.label_distributions_[3] = model.label_distributions_[3][::-1]
     assert certus.certify(model, X, Y)["equivariance"].met is False
+
+
+def _moved(model):
+    """The model with probabilities that its coefficients do not give."""
+    other = copy.copy(model)
+    other.label_distributions_ = 0.99 * model.label_distributions_ + 0.005
+    return other
 
 
 def all_cuts(A):

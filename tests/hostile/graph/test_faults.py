@@ -196,6 +196,23 @@ def test_changed_parts_of_networks_are_found(name, tmp_path):
     assert any(claim.met is False for claim in found.claims), name
 
 
+@pytest.mark.parametrize(
+    "kind", [LabelPropagation, LabelSpreading, SGCClassifier, PersonalizedPageRank]
+)
+def test_a_file_whose_graph_has_a_direction_is_found(kind, tmp_path):
+    ranks = kind is PersonalizedPageRank
+    model = kind().fit(GRAPH) if ranks else kind().fit(X, Y, graph=GRAPH)
+    model.graph_ = sparse.csr_array(sparse.triu(GRAPH))
+    again = certus.load(model.save(tmp_path / "forged.certus"))
+    given = (GRAPH,) if ranks else ((X, GRAPH), Y)
+    if kind is SGCClassifier:
+        with pytest.raises(ValueError, match="not a symmetric matrix"):
+            certus.certify(again, *given)
+        return
+    found = certus.certify(again, *given)
+    assert found["graph_kept"].met is False and found.met is False
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, bool])
 def test_a_graph_of_another_dtype_gives_the_same(dtype):
     A = GRAPH.astype(dtype)

@@ -44,6 +44,18 @@ def test_weights_that_fix_the_patterns_without_symmetry_are_found():
     assert certus.certify(model, X)["rule_weights"].met is False
 
 
+@pytest.mark.parametrize("rule", ["hebb", "projection"])
+def test_weights_that_are_not_symmetric_are_found_and_have_no_energy(rule):
+    model = HopfieldNetwork(rule).fit(X)
+    assert model.certificate_["energy_rise"].met
+    model.weights_ = model.weights_.copy()
+    model.weights_[3, 7] += 1e-6  # in one direction only
+    found = certus.certify(model, X)
+    assert found["rule_weights"].met is False
+    energy = found["energy_rise"]
+    assert energy.strength.value == "refused" and "not symmetric" in energy.detail
+
+
 def test_weights_of_another_dtype_are_found():
     model = HopfieldNetwork("projection").fit(X)
     model.weights_ = model.weights_.astype(np.float16).astype(np.float64)
