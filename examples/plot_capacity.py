@@ -47,6 +47,7 @@ figure, axis = plt.subplots(figsize=(6, 3.8), layout="constrained")
 for rule, found in radii.items():
     axis.plot(counts, found, "o-", ms=4, label=f'rule="{rule}"')
 axis.set(xlabel="stored patterns of 300 units", ylabel="flips that one step repairs")
+axis.set_xticks(counts)
 axis.set_ylim(bottom=0)
 axis.legend(frameon=False)
 axis.spines[["top", "right"]].set_visible(False)

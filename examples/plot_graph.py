@@ -27,7 +27,8 @@ print(walk.certificate_)
 
 # %%
 # A network that mixes neighbours learns from the same two labels. Spectral clustering
-# needs none, and its cut is proved to be within a factor of the best one.
+# needs none, and its cut is proved to be within a factor of the best one. Stars are the
+# two labels; a ring is around the member who chose the other side.
 
 network = NodeClassifier(random_state=0).fit(
     None, {0: "Mr. Hi", 33: "Officer"}, graph=club

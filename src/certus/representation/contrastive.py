@@ -90,7 +90,7 @@ class ContrastiveEncoder(RepresentationModel):
     predictor : bool, default=True
         Whether "byol" predicts the other vector. Without it, and with target_decay=0,
         all vectors become equal.
-    target_decay : float, default=0.99
+    target_decay : float, default=0.996
         Share of the old weights that the target of "byol" keeps in each step. With 0
         the target is the network itself.
     augment : "auto", str, callable or list, default="auto"
@@ -160,7 +160,7 @@ class ContrastiveEncoder(RepresentationModel):
         head_layer_sizes: Any = (128, 64),
         temperature: float = 0.2,
         predictor: bool = True,
-        target_decay: float = 0.99,
+        target_decay: float = 0.996,
         augment: Any = "auto",
         kind: str = "auto",
         image_shape: Any = None,

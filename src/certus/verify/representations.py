@@ -155,7 +155,7 @@ def _fix(model: Any, stated: Statement) -> str:
         return "lower learning_rate, raise batch_size, or train for more steps"
     plain = not model.predictor or not model.target_decay
     if plain:
-        return "set predictor=True and target_decay=0.99, which keep vectors apart"
+        return "set predictor=True and target_decay=0.996, which keep vectors apart"
     return 'lower learning_rate, or use method="simclr"'
 
 
