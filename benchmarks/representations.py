@@ -1,6 +1,6 @@
 """Vectors learnt without labels: what labels make of them, and the time of an epoch.
 
-    python -m benchmarks.representations [quality | few | clip | collapse | speed] ...
+    python -m benchmarks.representations [quality | quality:byol | few | clip | collapse | speed] ...
 
 Probes with 1, 5 and all labels of a class on scikit-learn's digits, over three seeds;
 labels by texts (CLIP); whether a collapse is flagged; ten labels a class on MNIST
@@ -59,10 +59,10 @@ def labelled(y: Any, many: int | None) -> Any:
 # -- what vectors are worth -----------------------------------------------------------
 
 
-def quality() -> dict[str, Any]:
-    """Probes of four methods on digits."""
+def quality(only: str = "") -> dict[str, Any]:
+    """Probes of four methods on digits, or of one of them."""
     found: dict[str, Any] = {}
-    for method in ("simclr", "byol", "barlow", "vicreg"):
+    for method in (only,) if only else ("simclr", "byol", "barlow", "vicreg"):
         for seed in SEEDS:
             X, y, X_test, y_test = digits(seed)
             start = time.process_time()
@@ -352,17 +352,18 @@ def page(kept: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run the parts that are named, or all, and write the page."""
-    parts = {
+    parts: dict[str, Any] = {
         "quality": quality, "collapse": collapse, "clip": clip, "few": few,
         "speed": speed,
     }  # fmt: skip
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", certus.base.UncertifiedWarning)
     store = HERE / "representations.json"
-    for name in sys.argv[1:] or parts:
-        found = parts[name]()
+    for named in sys.argv[1:] or parts:
+        name, _, only = named.partition(":")
+        found = parts[name](only) if only else parts[name]()
         kept = json.loads(store.read_text("utf-8")) if store.exists() else {}
-        kept[name] = found
+        kept[name] = {**kept[name], **found} if only else found
         store.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
         (HERE / "representations.md").write_text(page(kept), "utf-8")
 
