@@ -1,6 +1,8 @@
 """Vectors learnt without labels: what labels make of them, and the time of an epoch.
 
-    python -m benchmarks.representations [quality[:byol] | few | clip | collapse | speed]
+    python -m benchmarks.representations [quality | few | clip | collapse | speed] ...
+
+"quality:byol" is one method of the first part.
 
 Probes with 1, 5 and all labels of a class on scikit-learn's digits, over three seeds;
 labels by texts (CLIP); whether a collapse is flagged; ten labels a class on MNIST
