@@ -59,6 +59,7 @@ left.set(
     xlabel="told apart from held-out rows (AUC)", ylabel="accuracy on held-out rows"
 )
 left.set_xlim(0.4, 1.0)
+left.margins(y=0.12)  # room for the name of the lowest
 left.set_title("Fidelity and use", loc="left")
 
 for i, (name, one) in enumerate(found.items()):

@@ -95,7 +95,8 @@ class Diffusion(ExplicitModel):
         Kind of network. A perceptron for rows, or a U-Net for images.
     hidden_layer_sizes : tuple of int or None, default=None
         Number of units in each hidden layer. Of a U-Net, channels of each level, which
-        halves height and width. None stands for (256, 256, 256), or (32, 64).
+        halves height and width; multiples of 16 are fastest. None stands for
+        (256, 256, 256), or (32, 64).
     guidance : float, default=1.0
         How much samples follow their class. Above 1, rows are more typical of it. It
         has no part in densities.
