@@ -220,10 +220,11 @@ def write_page(found: dict[str, Any]) -> None:
         rows = found["mnist"]
         lines += [
             "",
-            f"MNIST, {len(rows)} seed(s), 4,000 pictures, U-Net: steps "
+            f"MNIST, {len(rows)} seed(s), 4,000 pictures, U-Net, ten minutes: steps "
             f"{spread(rows, 'steps', 0)}, labelled right {spread(rows, 'right')} "
-            f"(bar 0.9; the classifier {spread(rows, 'judge')} on real pictures), CPU "
-            f"seconds {spread(rows, 'seconds', 0)}.",
+            f"(bar 0.9; the classifier {spread(rows, 'judge')} on real pictures). Of "
+            f"600 seconds the fit had {spread(rows, 'seconds', 0)} CPU seconds; a run "
+            "with much other work beside it says little about the bar.",
         ]
     if "speed" in found:
         vae, unet = found["speed"]["vae"], found["speed"]["unet"]
