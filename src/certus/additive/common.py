@@ -14,6 +14,7 @@ from certus.additive.layout import Additive, CellLayout, TermLevels, layout_of
 from certus.additive.monotone import edge_signs, solve_monotone
 from certus.additive.newton import Run, solve
 from certus.additive.pairs import find_pairs
+from certus.additive.tempering import temper_levels
 from certus.base import Estimator, Fitted, check_choice, check_number, validate_data
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -21,6 +22,8 @@ from certus.typing import Array
 
 #: Cells of all columns together, about; and ends of those of one column.
 CELLS, FEWEST, MOST = 1024, 16, 128
+#: Cells of a model at most: the matrix of a step is dense.
+LIMIT = 12_000
 #: Shares of ``alpha`` in both levels of a term, times its number of cells.
 SMOOTH, SHRINK = 1.0, 0.01
 
@@ -165,7 +168,8 @@ def main_terms(
 ) -> list[Term]:
     """A term for each column."""
     d = X.shape[1]
-    most = max_bins or int(np.clip(CELLS // max(1, d), FEWEST, MOST))
+    fewest = min(FEWEST, max(2, 4 * CELLS // d))
+    most = max_bins or int(np.clip(CELLS // d, fewest, MOST))
     return [
         Term(
             (j,),
@@ -199,6 +203,12 @@ def fit_additive(
     monitor = Monitor(model, X, y, None, model.max_time, metadata)
 
     def problem(terms: list[Term]) -> Additive:
+        cells = sum(int(np.prod(term.shape(categorical))) for term in terms)
+        if cells > LIMIT:
+            raise ValueError(
+                f"The shapes would have {cells:,} cells, more than {LIMIT:,}. Lower "
+                "max_bins, or select columns."
+            )
         layout = layout_of(terms, categorical)
         codes = codes_of(rows, terms, categorical)
         return Additive(loss, codes, target, weight / total, layout, k)
@@ -234,6 +244,8 @@ def fit_additive(
             shown[:] = [terms, p]
             if model.alpha is None:
                 choosing.choose_levels(p, total, run)
+        if run.status is None and model.alpha is None:
+            temper_levels(p, run, base)
         limits = base, float(model.tol), int(model.max_iter)
         if run.status is None and signs is None:
             solve(p, run, *limits)

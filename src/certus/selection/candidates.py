@@ -31,6 +31,9 @@ DENSE_CELLS = 10**8
 #: labels, and slower ones, such as those that fit every pair of labels, beyond fewer.
 MOST_LABELS = 50
 FEWER_LABELS = 20
+#: Additive models are left out beyond this many columns and labels: the matrix of a
+#: step has a row for each cell, and there is one for each label.
+SHAPE_COLUMNS, SHAPE_LABELS = 60, 6
 #: Most rows that a network sees during its training, repeated visits included; and the
 #: number of rows from which on it is trained on larger batches.
 NETWORK_VISITS = 200_000
@@ -360,6 +363,15 @@ def _many_labels(size: Size, most: int = MOST_LABELS) -> str:
     return f"only up to {most} labels" if size.labels > most else ""
 
 
+def _many_columns(size: Size) -> str:
+    many = size.d > SHAPE_COLUMNS
+    return f"only up to {SHAPE_COLUMNS} columns" if many else _shape_labels(size)
+
+
+def _shape_labels(size: Size) -> str:
+    return _many_labels(size, SHAPE_LABELS)
+
+
 def _some_labels(size: Size) -> str:
     return _many_labels(size, FEWER_LABELS)
 
@@ -427,6 +439,13 @@ CANDIDATES: tuple[CandidateRow, ...] = (
         rows=FEW_ROWS,
         weight=2.0,
         too_costly=lambda size: _many_rows(size) or _some_labels(size),
+    ),
+    CandidateRow(
+        "additive shapes",
+        amounts="AdditiveRegressor",
+        labels="AdditiveClassifier",
+        weight=2.0,
+        too_costly=_many_columns,
     ),
     CandidateRow(
         "k nearest neighbours",
