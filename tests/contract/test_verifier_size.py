@@ -42,7 +42,7 @@ ROOMS: dict[str, tuple[str, int]] = {
         1_150,
     ),
     # Cells of their own, and penalties of differences: squares, variation, cones.
-    "additive models": ("additive shapes", 400),
+    "additive models": ("additive ranges shapes", 480),
     # Readers of four libraries, walks, boxes of leaves, leaves computed again, rows
     # that no change moves to another class.
     "tree ensembles": (

@@ -19,6 +19,7 @@ from certus.base import Estimator, Fitted, check_choice, check_number, validate_
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.typing import Array
+from certus.verify import ScoreRange, score_range
 
 #: Cells of all columns together, about; and ends of those of one column.
 CELLS, FEWEST, MOST = 1024, 16, 128
@@ -87,6 +88,24 @@ class AdditiveBase(Estimator):
         found, _ = self._each(X)
         found = found - np.asarray(self.term_means_).reshape(found.shape[1:])
         return np.asarray(found[:, :, 0] if found.shape[2] == 1 else found)
+
+    def score_range(self, low: Any, high: Any) -> ScoreRange:
+        """The range of the score over all rows between ``low`` and ``high``.
+
+        Parameters
+        ----------
+        low, high : float or array-like of shape (n_features,)
+            Ends of the box, both included; infinite where a column is free.
+
+        Returns
+        -------
+        ScoreRange
+            ``low`` and ``high`` enclose every score of the box, rounding included;
+            ``least`` and ``most`` are attained. ``exact`` is True without pairs, and
+            where no pairs close a circle.
+        """
+        check_is_fitted(self)
+        return score_range(self, low, high)
 
 
 # -- the fit ------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from certus.verify.language.rewards import preference_claims
 from certus.verify.panel import Said, panel_claims
 from certus.verify.privacy import privacy_claims
 from certus.verify.probes import probe_claims
+from certus.verify.ranges import ScoreRange, score_range
 from certus.verify.robustness import (
     Proof,
     accuracy_claim,
@@ -52,6 +53,7 @@ __all__ = [
     "Played",
     "Proof",
     "Said",
+    "ScoreRange",
     "ToldShares",
     "accuracy_claim",
     "among",
@@ -81,6 +83,7 @@ __all__ = [
     "refuted",
     "risk_claims",
     "sample_claims",
+    "score_range",
     "seen_in_fit",
     "told_apart_claim",
     "union_claim",

@@ -180,7 +180,7 @@ READERS = {"AdditiveRegressor": _regressor, "AdditiveClassifier": _classifier}
 # -- cells ------------------------------------------------------------------------
 
 
-def _cell(column: Array, axis: Array, categorical: bool) -> Array:
+def cell_of(column: Array, axis: Array, categorical: bool) -> Array:
     """The cell of each value; 0 if it is missing, or a category that is not known."""
     if not categorical:
         found = np.digitize(column, axis) + 1
@@ -198,7 +198,7 @@ def cells_of(stated: Statement, X: Array) -> list[Array]:
     for part in stated.parts:
         at: Any = 0
         for j, axis, size in zip(part.columns, part.axes, part.sizes):
-            at = at * size + _cell(X[:, j], axis, bool(stated.categorical[j]))
+            at = at * size + cell_of(X[:, j], axis, bool(stated.categorical[j]))
         found.append(np.asarray(at))
     return found
 

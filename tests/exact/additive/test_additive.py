@@ -214,3 +214,25 @@ def test_a_monotone_column_joins_no_pair() -> None:
         made("two", monotonic_cst=[1, 0, 0, 0], interactions=[(0, 1)]).fit(X, Y > 1)
     with pytest.raises(NotImplementedError, match="more than two classes"):
         made("three", monotonic_cst=[1, 0, 0, 0]).fit(X, TARGETS["three"])
+
+
+def test_the_range_of_a_box_is_that_of_all_cells_in_it() -> None:
+    rng = np.random.default_rng(1)
+    A = rng.integers(0, 6, size=(400, 3)).astype(float)
+    y = A[:, 0] * A[:, 1] - A[:, 2] ** 2 / 3 + A[:, 1] * A[:, 2] + rng.normal(size=400)
+    low, high = np.array([1.0, 0.0, 2.0]), np.array([4.0, 3.0, 5.0])
+    grid = np.stack(np.meshgrid(*(np.arange(a, b + 1) for a, b in zip(low, high))))
+    rows = grid.reshape(3, -1).T
+    for pairs, exact in (([], True), ([(0, 1), (1, 2)], True)):
+        model = AdditiveRegressor(interactions=pairs).fit(A, y)
+        found, score = model.score_range(low, high), model.predict(rows)
+        assert found.exact is exact and found.low <= score.min() <= score.max()
+        assert score.max() <= found.high
+        assert found.most == pytest.approx(score.max(), abs=1e-9)
+        assert found.least == pytest.approx(score.min(), abs=1e-9)
+        assert found.high - found.most < 1e-9
+    circle = [(0, 1), (1, 2), (0, 2)]
+    model = AdditiveRegressor(interactions=circle).fit(A, y)
+    found, score = model.score_range(low, high), model.predict(rows)
+    assert found.low <= score.min() and score.max() <= found.high
+    assert score.min() - 1e-9 <= found.least and found.most <= score.max() + 1e-9

@@ -1,0 +1,142 @@
+"""The range of an additive model's score over a box of inputs.
+
+Shapes are constant on cells, so that finitely many points stand for the whole box: in
+each column the lower end of the box and every edge inside it. Columns that share no
+pair are independent; along a forest of pairs the extremes are found by dynamic
+programming, exactly. Pairs that close a circle are bounded by their own extremes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.objectives import terms as t
+from certus.typing import Array
+from certus.verify.additive import READERS, Statement, cell_of
+from certus.verify.kernel.spaces import gamma
+from certus.verify.stating import state
+
+
+class ScoreRange(NamedTuple):
+    """All scores of the box lie in [low, high]; ``least`` and ``most`` are attained.
+
+    ``exact`` says that the ends agree with them up to rounding.
+    """
+
+    low: float
+    high: float
+    least: float
+    most: float
+    exact: bool
+
+
+def score_range(model: Any, low: Any, high: Any) -> ScoreRange:
+    """The range of the score over all rows between ``low`` and ``high``."""
+    stated: Statement = state(model, READERS)
+    if isinstance(stated.loss, t.Softmax):
+        raise NotImplementedError(
+            "score_range needs one score; a model of several classes has one for each."
+        )
+    d = len(stated.categorical)
+    ends = [np.broadcast_to(np.asarray(end, dtype=float), (d,)) for end in (low, high)]
+    if np.isnan(ends).any() or (ends[0] > ends[1]).any():
+        raise ValueError("low must not be above high, and neither may be NaN.")
+    points = [_points(stated, j, ends[0][j], ends[1][j]) for j in range(d)]
+    own, pairs, size = _tables(stated, points)
+    rounds = gamma(len(stated.parts) + 4) * (size + abs(float(stated.b[0])))
+    found = []
+    for sign in (-1.0, 1.0):
+        flipped = {key: sign * table for key, table in pairs.items()}
+        most, reached = _most([sign * each for each in own], flipped)
+        found.append((sign * most, sign * reached))
+    b = float(stated.b[0])
+    (bottom, least), (top, most) = found
+    exact = top - most <= rounds and least - bottom <= rounds
+    return ScoreRange(b + bottom - rounds, b + top + rounds, b + least, b + most, exact)
+
+
+def _points(stated: Statement, j: int, low: float, high: float) -> Array:
+    """Points of a column that stand for all of [low, high]."""
+    axes = [
+        axis
+        for part in stated.parts
+        for column, axis in zip(part.columns, part.axes)
+        if column == j
+    ]
+    inner = [axis[(axis > low) & (axis <= high)] for axis in axes]
+    found = np.unique(np.concatenate([np.array([low]), *inner]))
+    if stated.categorical[j] and low < high:  # a value that is not known
+        found = np.append(found, np.nan)
+    return found
+
+
+def _tables(stated: Statement, points: list[Array]) -> tuple[list[Array], Any, float]:
+    """Values of the shapes at the points of each column, and at those of each pair."""
+    own, pairs = [np.zeros(len(each)) for each in points], {}
+    start, size = 0, 0.0
+    for part in stated.parts:
+        count = math.prod(part.sizes)
+        w = stated.w[start : start + count].reshape(part.sizes)
+        start += count
+        at = [
+            cell_of(points[j], axis, bool(stated.categorical[j]))
+            for j, axis in zip(part.columns, part.axes)
+        ]
+        size += float(np.abs(w).max(initial=0.0))
+        if len(at) == 1:
+            own[part.columns[0]] = own[part.columns[0]] + w[at[0]]
+        else:
+            pairs[part.columns] = w[np.ix_(*at)]
+    return own, pairs, size
+
+
+def _most(own: list[Array], pairs: dict[Any, Array]) -> tuple[float, float]:
+    """A bound of the largest sum, and a sum that is attained."""
+    tree, rest = _forest(len(own), pairs)
+    near: dict[int, list[tuple[int, Array]]] = {j: [] for j in range(len(own))}
+    for a, b in tree:
+        near[a].append((b, pairs[a, b]))
+        near[b].append((a, pairs[a, b].T))
+    bound, chosen = 0.0, [-1] * len(own)
+
+    def below(j: int, parent: int) -> tuple[Array, list[Any]]:
+        total, kept = own[j].copy(), []
+        for child, table in near[j]:
+            if child != parent:
+                values, inner = below(child, j)
+                sums = table + values
+                total = total + sums.max(axis=1)
+                kept.append((child, sums.argmax(axis=1), inner))
+        return total, kept
+
+    def settle(j: int, at: int, kept: list[Any]) -> None:
+        chosen[j] = at
+        for child, best, inner in kept:
+            settle(child, int(best[at]), inner)
+
+    for root in range(len(own)):
+        if chosen[root] < 0:
+            total, kept = below(root, -1)
+            bound += float(total.max())
+            settle(root, int(total.argmax()), kept)
+    reached = sum(float(own[j][at]) for j, at in enumerate(chosen))
+    reached += sum(
+        float(table[chosen[a], chosen[b]]) for (a, b), table in pairs.items()
+    )
+    return bound + sum(float(pairs[key].max()) for key in rest), reached
+
+
+def _forest(d: int, pairs: dict[Any, Array]) -> tuple[list[Any], list[Any]]:
+    """Pairs that form a forest, and those that would close a circle."""
+    group, tree, rest = list(range(d)), [], []
+    for a, b in pairs:
+        if group[a] == group[b]:
+            rest.append((a, b))
+            continue
+        old = group[b]
+        group = [group[a] if each == old else each for each in group]
+        tree.append((a, b))
+    return tree, rest
