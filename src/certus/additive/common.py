@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from certus._core.rows import row_weights
 from certus.additive import levels as choosing
 from certus.additive.cells import Term, categories_of, codes_of, edges_of
+from certus.additive.drawing import ShapePlots, deviations
 from certus.additive.layout import Additive, CellLayout, TermLevels, layout_of
 from certus.additive.monotone import edge_signs, solve_monotone
 from certus.additive.newton import Run, solve
@@ -29,7 +30,7 @@ LIMIT = 12_000
 SMOOTH, SHRINK = 1.0, 0.01
 
 
-class AdditiveBase(Estimator):
+class AdditiveBase(ShapePlots, Estimator):
     """Columns into cells, and scores from shapes; abstract."""
 
     terms_: list[tuple[int, ...]]
@@ -268,7 +269,7 @@ def fit_additive(
         limits = base, float(model.tol), int(model.max_iter)
         if run.status is None and signs is None:
             solve(p, run, *limits)
-        elif run.status is None:
+        elif run.status is None and signs is not None:
             columns = [term.columns for term in terms]
             solve_monotone(p, run, edge_signs(p, columns, signs), *limits)
     except KeyboardInterrupt:
@@ -280,6 +281,7 @@ def fit_additive(
     found = attributes(run, terms, p)
     for name, value in found.items():
         setattr(model, name, value)
+    model.shape_std_ = deviations(p, run, total)
     model.is_categorical_, model.n_iter_ = categorical, max(1, run.n_iter)
     model.history_ = monitor.history
     monitor.close(found)

@@ -83,6 +83,8 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
     shapes_ : list of ndarray
         Value of each cell. The first along an axis is that of missing and unknown
         values.
+    shape_std_ : list of ndarray
+        Standard deviation of each cell's value, for the bands of ``plot_shapes``.
     smoothing_, shrinkage_ : ndarray of shape (n_terms,)
         Strength of both penalties of each term.
     intercept_ : float

@@ -236,3 +236,23 @@ def test_the_range_of_a_box_is_that_of_all_cells_in_it() -> None:
     found, score = model.score_range(low, high), model.predict(rows)
     assert found.low <= score.min() and score.max() <= found.high
     assert score.min() - 1e-9 <= found.least and found.most <= score.max() + 1e-9
+
+
+def test_bands_cover_the_shape_and_pictures_are_drawn() -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    rng = np.random.default_rng(2)
+    A = rng.uniform(-3, 3, size=(600, 3))
+    truth = np.sin(A[:, 0])
+    y = truth + A[:, 1] * A[:, 2] + 0.3 * rng.normal(size=600)
+    model = AdditiveRegressor(max_bins=20, interactions=[(1, 2)]).fit(A, y)
+    cells = np.digitize(A[:, 0], model.bin_edges_[0][0]) + 1
+    off = np.abs(model.contributions(A)[:, 0] - (truth - truth.mean()))
+    assert np.mean(off <= 2 * model.shape_std_[0][cells] + 0.1) > 0.9
+    assert len(model.plot_shapes().axes) == 7  # six places, and a scale of colours
+    kinds = AdditiveClassifier(max_bins=6).fit(
+        A[:, :1], np.digitize(truth, [-0.5, 0.5])
+    )
+    assert len(kinds.plot_shapes(label=1).axes) == 1
+    matplotlib.pyplot.close("all")
