@@ -12,7 +12,7 @@ import typer
 
 from certus.cli import load_tables, options
 from certus.cli.lm import lm
-from certus.cli.predict_app import predict, watch
+from certus.cli.predict_app import explain, predict, watch
 from certus.cli.synth_app import synth
 
 app = typer.Typer(
@@ -205,6 +205,7 @@ def fit(
 
 
 app.command()(predict)
+app.command()(explain)
 app.command()(watch)
 
 

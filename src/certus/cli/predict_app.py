@@ -1,4 +1,4 @@
-"""The options of ``certus predict`` and ``certus watch``."""
+"""The options of ``certus predict``, ``certus explain`` and ``certus watch``."""
 
 from __future__ import annotations
 
@@ -61,6 +61,38 @@ def predict(
 
     wanted = predicting.Wanted(interval, proba, tuple(key or ()), unseen, encoding)
     return predicting.predict(model, data, out, wanted, as_json)
+
+
+def explain(
+    model: options.ModelFile,
+    data: options.Table,
+    background: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Rows to compare with, such as training rows. Default: DATA itself.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV file. Default: DATA_contributions.csv."),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Page. Default: DATA_contributions.html."),
+    ] = None,
+    encoding: options.Encoding = None,
+    as_json: options.Json = False,
+) -> int:
+    """Say what each column contributed to each prediction.
+
+    The contributions of a row add up to its prediction, which is checked. Writes a
+    table with a line for each row and column, and a page with drawings.
+    """
+    load_tables()
+    from certus.cli import explaining
+
+    return explaining.explain(model, data, background, out, page, encoding, as_json)
 
 
 def watch(

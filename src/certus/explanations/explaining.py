@@ -16,6 +16,7 @@ from scipy import stats
 
 from certus.base import check_choice, check_number, generator_of, thread_budget
 from certus.certificate import Certificate
+from certus.explanations.additive import additive_contributions, has_terms
 from certus.explanations.answers import OUTPUTS
 from certus.explanations.contributions import Contributions
 from certus.explanations.enumeration import (
@@ -39,6 +40,7 @@ _METHODS = ("auto", "exact", "sampled")
 WAYS = {
     "linear": "closed form of a linear model",
     "sets": "the definition, over all sets of columns",
+    "additive": "closed form of an additive model",
     "trees": "exact over all leaves of the trees",
     "orders": "sampled orders of the columns",
 }
@@ -145,6 +147,12 @@ def explain(
     )
 
 
+def shares_alone(model: Any, X: MatrixLike, background: MatrixLike) -> Array:
+    """The contributions without a certificate, for measurements."""
+    game = game_of(model, X, background, "auto")
+    return _contributions(game, "auto", BUDGET, 0).values
+
+
 class _Shares(NamedTuple):
     values: Array
     way: str
@@ -161,6 +169,8 @@ def _contributions(
         W = coefficients(game)
         if W is not None:
             return _Shares(linear_contributions(game, W), "linear")
+        if has_terms(game):
+            return _Shares(additive_contributions(game), "additive")
         read = trees_of(game)
         values = None if read is None else tree_contributions(game, read)
         if values is not None:

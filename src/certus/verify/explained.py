@@ -22,13 +22,14 @@ from certus.certificate import Claim, Status, Strength
 from certus.fingerprints import of_rows
 from certus.typing import Array
 from certus.verify.deciding import Number, gamma, proved, refused, status_of
+from certus.verify.explained_additive import term_shares
 from certus.verify.explained_mixing import Played, answers, by_columns, mixer, taken
 from certus.verify.explained_trees import cost, tree_shares
 
 #: Mixed rows that a check by the definition may ask for, by level.
 BUDGET = {"quick": 20_000, "full": 20_000_000}
-#: Cells (row, background row, leaf, column) that a check of trees may look at.
-CELLS = {"quick": 10_000_000, "full": 10_000_000_000}
+#: Cells (row, background row, leaf or term) that a check by sums may look at.
+CELLS = {"quick": 5_000_000, "full": 10_000_000_000}
 #: How far sums may be off, as a share of the largest answer; by precision of the model.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 _GAME = "v(S) = mean over {} background rows of f(row on S, background elsewhere)"
@@ -38,8 +39,8 @@ _SETS = "φ_j is the mean, over all orders of the columns, of what column j adds
 class ToldShares(NamedTuple):
     """What is claimed: contributions (rows × columns × outputs), base, and how.
 
-    ``way`` is "linear", "sets" (the definition), "trees" or "orders" (sampled, with
-    the ``orders`` drawn and the standard ``errors``).
+    ``way`` is "linear", "additive", "trees", "sets" (the definition) or "orders"
+    (sampled, with the ``orders`` drawn and the standard ``errors``).
     """
 
     values: Array
@@ -159,8 +160,8 @@ def _values(
             return [refused(name, apart, fix)]
     if told.way == "linear":
         return [_linear(told, played, scale, tol)]
-    if told.way == "trees":
-        return [_trees(told, played, scale, tol, level)]
+    if told.way in ("trees", "additive"):
+        return [_summed(told, played, scale, tol, level)]
     if told.way == "orders" and told.orders is not None:
         return _drawn(told, played, scale, tol, level)
     return [_defined(told, played, scale, tol, level)]
@@ -351,41 +352,65 @@ def _one_draw(ask: Callable[[int, Array], Array], i: int, order: Array) -> Array
     return np.asarray((found[0] + found[1]) / 2)
 
 
-# -- trees --------------------------------------------------------------------------
+# -- trees and additive models ------------------------------------------------------
+
+_LEAVES = (
+    "a leaf that p columns of the row and q of the background row open has Shapley "
+    "values (p − 1)! q! / (p + q)! and −p! (q − 1)! / (p + q)!"
+)
+_TERMS = "the Shapley values of a sum are the sums of those of its terms"
 
 
-def _trees(
+def _summed(
     told: ToldShares, played: Played, scale: Array, tol: float, level: str
 ) -> Claim:
-    """Compare some rows with the sums over leaves."""
-    name, trees = "contributions", played.trees
-    n, d, k = told.values.shape
-    m, owner = len(played.background), np.asarray(played.owner)
-    if trees is None or len(trees.baseline) != k or trees.n_features != len(owner):
-        return refused(name, "the trees do not fit the model", "explain again")
-    count = int(np.clip(CELLS[level] // cost(trees, m), 1, n))
+    """Compare some rows with the sums over leaves, or over terms."""
+    name, n = "contributions", len(played.X)
+    (d, k), m = told.values.shape[1:], len(played.background)
+    owner = np.asarray(played.owner)
+    fits = _fits(told, played, owner)
+    if not fits:
+        return refused(name, "the model has other parts than before", "explain again")
+    each = cost(played.trees, m) if told.way == "trees" else 8 * fits * m * k
+    count = int(np.clip(CELLS[level] // each, 1, n))
     chosen = np.unique(np.linspace(0, n - 1, count).astype(int))
     rows, behind = played.rows[chosen], played.behind
-    expected, sizes, scores = tree_shares(trees, rows, behind, owner, d)
+    if told.way == "trees":
+        parts = tree_shares(played.trees, rows, behind, owner, d)
+    else:
+        parts = term_shares(played.inner, rows, behind, owner, d, k)
+    expected, sizes, scores = parts
     f, _ = answers(played.inner, told.method, _at(played, chosen))
-    apart = np.abs(scores - f).max(axis=0)
     off = np.abs(expected - told.values[chosen]).max(axis=(0, 1))
-    off = np.where(np.isnan(off), np.inf, off)
-    terms = len(trees.feature) + m + 8
-    rounding = gamma(terms) * (sizes.max(axis=(0, 1)) + scale)
-    found = _worst(np.maximum(off, apart), rounding, scale)
+    off = np.maximum(np.where(np.isnan(off), np.inf, off), np.abs(scores - f).max(0))
+    rounding = gamma(8 * fits + m + 8) * (sizes.max(axis=(0, 1)) + scale)
+    found = _worst(off, rounding, scale)
+    what = "leaves of the trees" if told.way == "trees" else "terms of the model"
     return proved(
         *(name, found, tol),
         f"the contributions in {len(chosen):,} of {n:,} rows are the sums over all "
-        f"leaves of {len(trees.roots):,} trees, to {found.most:.1e} of the largest "
-        "prediction",
-        missed="the contributions are not the sums over the leaves of the trees: they "
-        f"are off by {found.value:.1e} of the largest prediction",
+        f"{what}, to {found.most:.1e} of the largest prediction",
+        missed=f"the contributions are not the sums over the {what}: they are off by "
+        f"{found.value:.1e} of the largest prediction",
         fix="explain again with the model as it is now, and the same background",
         objective=_GAME.format(m),
-        theorem="a leaf that p columns of the row and q of the background row open has "
-        "Shapley values (p − 1)! q! / (p + q)! and −p! (q − 1)! / (p + q)!",
+        theorem=_LEAVES if told.way == "trees" else _TERMS,
     )
+
+
+def _fits(told: ToldShares, played: Played, owner: Array) -> int:
+    """How many leaves or terms there are; 0 if they do not fit the answers."""
+    k = told.values.shape[2]
+    if played.rows is None or played.rows.shape[1] != len(owner):
+        return 0
+    if told.way == "trees":
+        trees = played.trees
+        fits = trees is not None and len(trees.baseline) == k
+        return len(trees.feature) if fits and trees.n_features == len(owner) else 0
+    model = played.inner
+    if not hasattr(model, "terms_") or len(np.atleast_1d(model.intercept_)) != k:
+        return 0
+    return len(model.terms_) + 1
 
 
 def _at(played: Played, chosen: Array) -> Any:

@@ -13,7 +13,6 @@ trees are read as they are; that they answer as the model does is checked separa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import comb
 from typing import Any, NamedTuple
 
@@ -22,28 +21,35 @@ import numpy as np
 from certus.typing import Array
 
 
-class Leaf(NamedTuple):
-    """A leaf: its values, and for each column on its path the conditions on it."""
+class Paths(NamedTuple):
+    """One tree: inner nodes, leaves, and which leaves are left and right of a node."""
 
-    node: int
-    tree: int
-    conditions: dict[int, list[tuple[int, bool]]]
+    nodes: Array
+    leaves: Array
+    under_left: Array  # (nodes, leaves)
+    under_right: Array
 
 
-def leaves(trees: Any, owner: Array) -> Iterator[Leaf]:
-    """All leaves with the conditions on their paths, by the user's column."""
-    for tree, root in enumerate(trees.roots):
-        waiting: list[tuple[int, dict[int, list[tuple[int, bool]]]]] = [(int(root), {})]
-        while waiting:
-            node, path = waiting.pop()
-            feature = int(trees.feature[node])
-            if feature < 0:
-                yield Leaf(node, tree, path)
-                continue
-            j = int(owner[feature])
-            for child, left in ((trees.left[node], True), (trees.right[node], False)):
-                more = {**path, j: [*path.get(j, []), (node, left)]}
-                waiting.append((int(child), more))
+def paths_of(trees: Any, root: int) -> Paths:
+    """Walk one tree, and note for each leaf on which side of each node it lies."""
+    nodes: list[int] = []
+    ends: list[tuple[int, list[tuple[int, bool]]]] = []
+    waiting: list[tuple[int, list[tuple[int, bool]]]] = [(root, [])]
+    while waiting:
+        node, path = waiting.pop()
+        if trees.feature[node] < 0:
+            ends.append((node, path))
+            continue
+        place = len(nodes)
+        nodes.append(node)
+        waiting.append((int(trees.left[node]), [*path, (place, True)]))
+        waiting.append((int(trees.right[node]), [*path, (place, False)]))
+    sides = np.zeros((2, len(nodes), len(ends)))
+    for leaf, (_, path) in enumerate(ends):
+        for place, left in path:
+            sides[0 if left else 1, place, leaf] = 1.0
+    leaves = np.array([node for node, _ in ends])
+    return Paths(np.array(nodes, dtype=int), leaves, sides[0], sides[1])
 
 
 def goes_left(trees: Any, Z: Array) -> Array:
@@ -70,59 +76,74 @@ def goes_left(trees: Any, Z: Array) -> Array:
 
 
 def cost(trees: Any, m: int) -> int:
-    """Cells that one row takes: leaves × background rows × columns of a path."""
-    return int((np.asarray(trees.feature) < 0).sum()) * m * 8
+    """Cells that one row takes: leaves × background rows, a few times."""
+    return 4 * int((np.asarray(trees.feature) < 0).sum()) * m
 
 
 def tree_shares(
     trees: Any, X: Array, B: Array, owner: Array, d: int
 ) -> tuple[Array, Array, Array]:
     """Contributions (rows × columns × outputs), their sizes, and scores of the rows."""
-    k, n, m = len(trees.baseline), len(X), len(B)
+    k, n = len(trees.baseline), len(X)
     own, theirs = goes_left(trees, X), goes_left(trees, B)
     found, sizes = np.zeros((n, d, k)), np.zeros((n, d, k))
     scores = np.tile(np.asarray(trees.baseline, dtype=np.float64), (n, 1))
-    for leaf in leaves(trees, owner):
-        v = np.zeros(k)
-        output = int(trees.output[leaf.tree])
-        worth = np.asarray(trees.value[leaf.node]) / trees.divisor
-        v[slice(None) if output < 0 else slice(output, output + 1)] = worth
-        players = list(leaf.conditions)
-        if not players:
-            scores += v
+    for tree, root in enumerate(trees.roots):
+        paths = paths_of(trees, int(root))
+        output = int(trees.output[tree])
+        worth = np.zeros((len(paths.leaves), k))
+        to = slice(None) if output < 0 else slice(output, output + 1)
+        worth[:, to] = np.asarray(trees.value)[paths.leaves] / trees.divisor
+        if not len(paths.nodes):
+            scores += worth[0]
             continue
-        x_ok = _passes(own, leaf)  # (n, players)
-        b_ok = _passes(theirs, leaf)
-        scores[x_ok.all(axis=1)] += v
-        only_x = x_ok[:, None, :] & ~b_ok[None]
-        only_b = ~x_ok[:, None, :] & b_ok[None]
-        alive = (x_ok[:, None, :] | b_ok[None]).all(axis=2)
-        p, q = only_x.sum(axis=2), only_b.sum(axis=2)
-        up, down = _weights(len(players))
-        gain = np.where(alive, up[p, q], 0.0)
-        loss = np.where(alive, down[p, q], 0.0)
-        rise = np.einsum("im,imj->ij", gain, only_x)
-        fall = np.einsum("im,imj->ij", loss, only_b)
-        found[:, players] += (rise - fall)[:, :, None] * v / m
-        sizes[:, players] += (rise + fall)[:, :, None] * np.abs(v) / m
+        players, which = np.unique(
+            owner[trees.feature[paths.nodes]], return_inverse=True
+        )
+        failing = _failing(theirs[:, paths.nodes], paths, which, len(players))
+        for i in range(n):
+            ours = _failing(own[i : i + 1, paths.nodes], paths, which, len(players))[0]
+            scores[i] += worth[~ours.any(axis=1)].sum(axis=0)
+            shares = _shares(ours, failing)  # (leaves, players), signed
+            found[i, players] += shares.T @ worth
+            sizes[i, players] += np.abs(shares).T @ np.abs(worth)
     return found, sizes, scores
 
 
-def _passes(left: Array, leaf: Leaf) -> Array:
-    """Whether each row passes all conditions of each column on the path."""
-    parts = []
-    for conditions in leaf.conditions.values():
-        nodes = [node for node, _ in conditions]
-        sides = np.array([side for _, side in conditions])
-        parts.append((left[:, nodes] == sides).all(axis=1))
-    return np.column_stack(parts)
+def _failing(left: Array, paths: Paths, which: Array, count: int) -> Array:
+    """Whether each row fails a condition of each column, at each leaf.
+
+    The array has shape (rows, leaves, columns).
+    """
+    found = np.zeros((len(left), len(paths.leaves), count), dtype=bool)
+    for j in range(count):
+        at = which == j
+        right = ~left[:, at]
+        missed = right @ paths.under_left[at] + left[:, at] @ paths.under_right[at]
+        found[:, :, j] = missed > 0
+    return found
+
+
+def _shares(ours: Array, theirs: Array) -> Array:
+    """The share of each column in each leaf of value 1, averaged over the background.
+
+    ``ours`` (leaves × columns) says what the row fails, ``theirs`` the same for each
+    background row.
+    """
+    meets = ~(ours[None] & theirs).any(axis=2)  # (background, leaves)
+    p, q = theirs.sum(axis=2), ours.sum(axis=1)
+    up, down = _weights(ours.shape[1])
+    rise = np.where(meets, up[p, q[None]], 0.0)
+    fall = np.where(meets, down[p, q[None]], 0.0).mean(axis=0)
+    gained = np.einsum("ml,mlj->lj", rise, theirs) / len(theirs)
+    return np.asarray(gained - fall[:, None] * ours)
 
 
 def _weights(most: int) -> tuple[Array, Array]:
     """(p − 1)! q! / (p + q)! and p! (q − 1)! / (p + q)!, zero where they have none."""
     up, down = np.zeros((most + 1, most + 1)), np.zeros((most + 1, most + 1))
     for p in range(most + 1):
-        for q in range(most + 1 - p):
+        for q in range(most + 1):
             if p:
                 up[p, q] = 1.0 / (p * comb(p + q, p))
             if q:
