@@ -34,6 +34,7 @@ _COMMANDS = {
     "fit": ["fit", "--no-files"],
     "fit-help": ["fit", "--help"],
     "predict-help": ["predict", "--help"],
+    "explain-help": ["explain", "--help"],
     "watch-help": ["watch", "--help"],
     "certify-help": ["certify", "--help"],
     "audit-help": ["audit", "--help"],

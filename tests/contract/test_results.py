@@ -21,6 +21,7 @@ import certus
 from certus import (
     bounds,
     cluster,
+    explanations,
     fairness,
     generative,
     kernels,
@@ -164,6 +165,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "LipschitzBound": lambda: robustness.lipschitz_bound(model(), X),
     "LongestCopy": lambda: language.longest_copy("abcd", "bcde", held_out="efgh"),
     "MercerCheck": lambda: kernels.mercer_check(Sigmoid(1.0, coef0=-1.0), X),
+    "NearestChange": lambda: explanations.nearest_change(model(), X[:1], X),
     "OptimalPolicy": lambda: language.optimal_policy([0.5, 0.5], [1.0, 0.0], beta=1.0),
     "PolicyFrontier": lambda: language.PolicyFrontier(
         np.array([0.0, 2.0]), *np.array([[0.1, 0.5], [0.0, 0.4], [0.2, 0.6]]), 0.1

@@ -199,8 +199,9 @@ class Contributions(TableResult):
             Where to draw; by default on a new figure.
         kind : {"waterfall", "beeswarm", "dependence", "shape"}, optional
             One row from the base value to its prediction; all rows column by column;
-            one column, value against contribution; the same with a line for each
-            value's mean. By default a waterfall for one row, else a beeswarm.
+            one column, value against contribution; the same with a line through the
+            means of neighbouring values. By default a waterfall for one row, else a
+            beeswarm.
         row : int, default=0
             The row of a waterfall.
         column : str, optional

@@ -68,7 +68,8 @@ def waterfall(found: Any, ax: Any, row: int, output: int) -> Any:
     ax.axvline(base, color=LINE, lw=0.8, ls=":")
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    ax.margins(x=0.14)
+    ax.use_sticky_edges = False
+    ax.margins(x=0.12)
     ax.set_title(f"base value {number(base)} → prediction {number(end)}", fontsize=10)
     return _finish(ax, _unit(found, output))
 
@@ -98,7 +99,7 @@ def beeswarm(found: Any, ax: Any, output: int) -> Any:
         bar.ax.set_yticklabels(["low", "high"])
         bar.set_label("value of the column (grey: not a number)", labelpad=-6)
         bar.outline.set_visible(False)
-    return _finish(ax, _unit(found, output))
+    return _finish(ax, f"contribution to the {_unit(found, output)}")
 
 
 def dependence(found: Any, ax: Any, column: Any, output: int, line: bool) -> Any:
@@ -122,14 +123,25 @@ def dependence(found: Any, ax: Any, column: Any, output: int, line: bool) -> Any
     else:
         ax.scatter(x, part, s=12, color=UP, alpha=0.25 if line else 0.6, lw=0)
         if line:
-            seen = np.unique(x[np.isfinite(x)])
-            means = [part[x == value].mean() for value in seen]
-            ax.plot(seen, means, color=DOWN, lw=1.6)
+            ax.plot(*_means(x, part), color=DOWN, lw=1.6)
     ax.axhline(0.0, color=LINE, lw=0.8)
     ax.set_xlabel(shorten(name))
-    ax.set_ylabel(f"contribution to {_unit(found, output)}")
+    ax.set_ylabel(f"contribution to the {_unit(found, output)}")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _means(x: Array, part: Array) -> tuple[list[float], list[float]]:
+    """Mean value and mean contribution in up to 20 groups of neighbouring values."""
+    known = np.isfinite(x)
+    x, part = x[known], part[known]
+    edges = np.unique(np.quantile(x, np.linspace(0, 1, 21))) if len(x) else x
+    groups = np.searchsorted(edges[1:-1], x, side="right")
+    seen = np.unique(groups)
+    return (
+        [float(x[groups == g].mean()) for g in seen],
+        [float(part[groups == g].mean()) for g in seen],
+    )
 
 
 def _unit(found: Any, output: int) -> str:

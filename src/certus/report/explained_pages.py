@@ -107,10 +107,11 @@ def _frame(names: list[str], low: float, high: float, width: float, unit: str) -
     """Axes with a line for each name; the ends of the axis are round numbers."""
     left = 12 + max(map(text_width, names))
     room = (high - low or 1.0) * 0.12
-    marks = nice_ticks(low - room, high + room, 6 if width > NARROW else 3)
+    below = low - (room if low else 0.0)  # bars start at zero
+    marks = nice_ticks(below, high + room, 6 if width > NARROW else 3)
     y = Scale(len(names) - 0.5, -0.5)
     height = 60 + _LINE * len(names)
-    ends = Scale(min(marks[0], low - room), max(marks[-1], high + room))
+    ends = Scale(min(marks[0], below), max(marks[-1], high + room))
     plot = Plot(width, height, ends, y, (10, 26, 46, left))
     plot.x_axis(marks, tick_labels(marks), fit_text(unit, width - left))
     for i, name in enumerate(names):
@@ -124,7 +125,9 @@ def _overall(found: Any, k: int, row: int, width: float) -> Plot:
     order = np.argsort(-sizes, kind="stable")[:_SHOWN]
     names = [fit_text(found.columns[j], width / 3) for j in order]
     top = float(sizes.max(initial=0.0)) or 1.0
-    plot = _frame(names, 0.0, top, width, f"mean size of the contributions to the {found.unit}")
+    plot = _frame(
+        names, 0.0, top, width, f"mean size of the contributions to the {found.unit}"
+    )
     for place, j in enumerate(order):
         x, y = plot.x(0.0), plot.y(place)
         plot.box(x, y - 7, plot.x(float(sizes[j])) - x, 14, "fill first")

@@ -10,6 +10,7 @@ from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
 from certus.verify.decisions import Costs, cost_claims, recall_claims
 from certus.verify.explained import ToldShares, explained_claims
+from certus.verify.explained_flips import Flip, flip_claims
 from certus.verify.explained_mixing import Played
 from certus.verify.graph_networks import node_accuracy_claim
 from certus.verify.judging import check, judge
@@ -49,6 +50,7 @@ from certus.verify.tree_robustness import prove_trees
 #: The public interface: other packages use these names only, not the modules.
 __all__ = [
     "Costs",
+    "Flip",
     "PlainNetwork",
     "Played",
     "Proof",
@@ -67,6 +69,7 @@ __all__ = [
     "distance_claim",
     "excess_claim",
     "explained_claims",
+    "flip_claims",
     "judge",
     "lipschitz_constant",
     "no_sealed_rows",

@@ -71,7 +71,7 @@ def mixer(played: Played, method: str) -> Callable[[int, Array], Array] | None:
     The function takes i and sets as rows of booleans, and returns an array of
     sets × background rows × outputs. None if no mixed rows can be built.
     """
-    numbers = _written(played)
+    numbers = written_rows(played)
     if numbers is not None:
         rows, behind = numbers
         owner = np.asarray(played.owner)
@@ -97,7 +97,7 @@ def mixer(played: Played, method: str) -> Callable[[int, Array], Array] | None:
         for start in range(0, len(masks), step):
             inside = masks[start : start + step, None, :]
             places = np.where(inside, i, np.arange(n, n + m)[None, :, None])
-            mixed = _mixed_columns(played.table, places.reshape(-1, masks.shape[1]))
+            mixed = mixed_columns(played.table, places.reshape(-1, masks.shape[1]))
             z, _ = answers(played.model, method, mixed)
             parts.append(z.reshape(len(inside), m, -1))
         return np.concatenate(parts)
@@ -105,7 +105,7 @@ def mixer(played: Played, method: str) -> Callable[[int, Array], Array] | None:
     return ask_frames
 
 
-def _mixed_columns(table: Any, places: Array) -> Any:
+def mixed_columns(table: Any, places: Array) -> Any:
     """A frame whose column j is taken at the rows ``places[:, j]``."""
     columns = {}
     for j, name in enumerate(table.columns):
@@ -115,7 +115,7 @@ def _mixed_columns(table: Any, places: Array) -> Any:
     return type(table)(columns)
 
 
-def _written(played: Played) -> tuple[Array, Array] | None:
+def written_rows(played: Played) -> tuple[Array, Array] | None:
     """Encoded rows and background as arrays that the inner model takes."""
     rows, behind = played.rows, played.behind
     if (

@@ -151,3 +151,16 @@ def test_the_table_has_a_line_for_each_part() -> None:
     shown = found.to_frame()
     assert shown.columns == ["row", "column", "value", "contribution"]
     assert shown.height == 3 and found.top(1) == ["size"]
+
+
+def test_additive_models_and_their_pairs() -> None:
+    from certus.additive import AdditiveRegressor
+
+    rows = X[:, [0, 2, 3]]
+    model = AdditiveRegressor(max_bins=8, interactions=[(0, 1)]).fit(rows, y)
+    assert any(len(term) == 2 for term in model.terms_)
+    found = certus.explain(model, rows[:5], rows[40:60])
+    slow = certus.explain(lambda Z: model.predict(Z), rows[:5], rows[40:60])
+    assert found.way.startswith("closed form of an additive model")
+    np.testing.assert_allclose(found.values, slow.values, atol=1e-10)
+    assert found.certificate["contributions"].met
