@@ -5,8 +5,8 @@
 The same model, rows and background rows for both; interventional values of the score.
 Ours is timed twice: the contributions alone, and ``certus.explain`` as a whole, with
 its certificate. shap is timed without its own check that the parts add up. Seconds of
-the processor, with one thread; best of three runs, in turn. LightGBM and XGBoost are left out where they are not installed.
-Needs shap; written to ``results/explanations.md``.
+the processor, with one thread; best of three runs, in turn. LightGBM and XGBoost are
+left out where they are not installed. Needs shap; written to ``results/explanations.md``.
 """
 
 import time
@@ -149,12 +149,12 @@ def written(rows: list[dict[str, Any]]) -> str:
         describe_machine(machine()),
         "",
         f"shap {shap.__version__}; {ROWS} rows (20 for the deep forest) and "
-        f"{BACKGROUND} background rows unless a name says otherwise. Seconds of the processor, one thread, best of "
-        "three in turn. *alone*: the contributions; *with certificate*: "
-        "`certus.explain`. *shap misses the prediction by*: how far its parts and base "
-        "value are from adding up. *difference* of the values: both the largest, as a "
-        "share of the largest prediction. Where shap does not add up, the numbers "
-        "cannot agree; ours are proved.",
+        f"{BACKGROUND} background rows unless a name says otherwise. Seconds of the "
+        "processor, one thread, best of three in turn. *alone*: the contributions; "
+        "*with certificate*: `certus.explain`. *shap misses the prediction by*: how "
+        "far its parts and base value are from adding up. *difference* of the values: "
+        "both the largest, as a share of the largest prediction. Where shap does not "
+        "add up, the numbers cannot agree; ours are proved.",
         "",
         "| model | shap | alone | with certificate | shap / alone | shap / with "
         "certificate | shap misses the prediction by | difference | equal | all claims "

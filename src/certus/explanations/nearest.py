@@ -224,8 +224,7 @@ def _search(
     """One column in full; then one more at a time, the best of all that are left."""
     flips = (side * (cut - game.answers[0, 0]) <= gains) & np.isfinite(sizes)
     if flips.any():
-        j, b = np.unravel_index(np.where(flips, sizes, np.inf).argmin(), sizes.shape)
-        return {int(j): int(b)}
+        return dict([_place(np.where(flips, -sizes, -np.inf))])
     chosen: dict[int, int] = {}
     m, d = game.rows.m, game.d
     for _ in range(int(free.sum())):
@@ -239,11 +238,17 @@ def _search(
         flipping = scores >= side * cut
         if flipping.any():
             cost = np.where(flipping, sizes[left], np.inf)
-            t, b = np.unravel_index(cost.argmin(), cost.shape)
-            return chosen | {left[int(t)]: int(b)}
-        t, b = np.unravel_index(scores.argmax(), scores.shape)
-        chosen[left[int(t)]] = int(b)
+            t, b = _place(-cost)
+            return chosen | {left[t]: b}
+        t, b = _place(scores)
+        chosen[left[t]] = b
     return {}
+
+
+def _place(table: Array) -> tuple[int, int]:
+    """Row and column of the largest entry."""
+    row, column = divmod(int(table.argmax()), table.shape[1])
+    return row, column
 
 
 def _result(

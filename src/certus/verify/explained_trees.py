@@ -21,7 +21,7 @@ import numpy as np
 from certus.typing import Array
 
 
-class Paths(NamedTuple):
+class TreePaths(NamedTuple):
     """One tree: inner nodes, leaves, and which leaves are left and right of a node."""
 
     nodes: Array
@@ -30,7 +30,7 @@ class Paths(NamedTuple):
     under_right: Array
 
 
-def paths_of(trees: Any, root: int) -> Paths:
+def paths_of(trees: Any, root: int) -> TreePaths:
     """Walk one tree, and note for each leaf on which side of each node it lies."""
     nodes: list[int] = []
     ends: list[tuple[int, list[tuple[int, bool]]]] = []
@@ -49,7 +49,7 @@ def paths_of(trees: Any, root: int) -> Paths:
         for place, left in path:
             sides[0 if left else 1, place, leaf] = 1.0
     leaves = np.array([node for node, _ in ends])
-    return Paths(np.array(nodes, dtype=int), leaves, sides[0], sides[1])
+    return TreePaths(np.array(nodes, dtype=int), leaves, sides[0], sides[1])
 
 
 def goes_left(trees: Any, Z: Array) -> Array:
@@ -110,7 +110,7 @@ def tree_shares(
     return found, sizes, scores
 
 
-def _failing(left: Array, paths: Paths, which: Array, count: int) -> Array:
+def _failing(left: Array, paths: TreePaths, which: Array, count: int) -> Array:
     """Whether each row fails a condition of each column, at each leaf.
 
     The array has shape (rows, leaves, columns).
