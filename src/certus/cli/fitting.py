@@ -344,7 +344,8 @@ def _say_choice(found: Any) -> None:
     say_claims([dataclasses.replace(c, assumptions=(), fix="") for c in claims])
     hidden = len(found.risk) - len(claims)
     if hidden:
-        say(f"{hidden} more numbers are in the report", style="dim", indent=2)
+        more = "1 more number is" if hidden == 1 else f"{hidden} more numbers are"
+        say(f"{more} in the report", style="dim", indent=2)
     said = [line for claim in claims for line in claim.assumptions]
     if said:
         say(f"assumed: {said[0]}", style="dim", indent=2, hang=2)
