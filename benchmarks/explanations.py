@@ -6,7 +6,8 @@ The same model, rows and background rows for both; interventional values of the 
 Ours is timed twice: the contributions alone, and ``certus.explain`` as a whole, with
 its certificate. shap is timed without its own check that the parts add up. Seconds of
 the processor, with one thread; best of three runs, in turn. LightGBM and XGBoost are
-left out where they are not installed. Needs shap; written to ``results/explanations.md``.
+left out where they are not installed. Needs shap; written to
+``results/explanations.md``.
 """
 
 import time
