@@ -48,7 +48,7 @@ def predict(
         read = read_rows(path, step, wanted.encoding)
         keys = _keys(read.frame, wanted.key, path.name)
         X, remarks = columns_of(model, read.frame)
-        remarks = [*check_units(split, read.units), *remarks]
+        remarks = [*check_units(split, read.units, read.frame.columns), *remarks]
         step("predicting")
         table = {**keys, **_answers(model, X, wanted, split, model_path, remarks)}
     if as_json:
@@ -198,12 +198,12 @@ def _keys(frame: Any, names: tuple[str, ...], file: str) -> dict[str, list[Any]]
 _OURS = ("prediction", "lower", "upper", "set", "unseen")
 
 
-def check_units(split: Any, now: dict[str, str]) -> list[str]:
+def check_units(split: Any, now: dict[str, str], columns: Any) -> list[str]:
     """Refuse other units than those of the fit; say where a unit is gone or new."""
     remarks = []
     for column, unit in ((split or {}).get("units") or {}).items():
         found = now.get(column, "")
-        if found == unit:
+        if found == unit or column not in columns:
             continue
         if found and unit:
             raise Stop(

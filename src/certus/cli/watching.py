@@ -52,7 +52,7 @@ def watch(
         name = target or getattr(model, "target_name_", None)
         X, y, gaps = _rows(frame, name, target is not None, path.name)
         X, remarks = columns_of(model, X)
-        remarks = [*check_units(split, read.units), *remarks]
+        remarks = [*check_units(split, read.units, read.frame.columns), *remarks]
         if gaps:
             remarks.insert(0, f"{gaps:,} rows without a target were left out.")
         step("comparing")
@@ -106,7 +106,8 @@ def _say(found: Any, file: str) -> None:
     more = len(found.columns) - _COLUMNS
     if more > 0:
         moved = sum(move.moved for move in found.columns[_COLUMNS:])
-        say(f"  {more:,} more columns, of which {moved:,} moved: with --json")
+        noun = "column" if more == 1 else "columns"
+        say(f"  {more:,} more {noun}, of which {moved or 'none'} moved: with --json")
     if found.columns:
         sure = f"{100 * (1 - found.delta):g} %"
         say(

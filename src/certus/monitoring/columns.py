@@ -111,7 +111,8 @@ def _numbers(plan: Any, name: str, x: Any) -> tuple[list[str], Any, Any]:
     show = _day if plan["kind"] == "date" else lambda value: number(float(value), 4)
     texts = [f"{name} ≤ {show(edge)}" for edge in profile["edges"]]
     if plan["kind"] == "boolean":
-        texts = [f"{name} = false" for _ in texts]
+        said = ("= false", "is true or false")  # older files may hold the latter
+        texts = [f"{name} {said[int(edge >= 1)]}" for edge in profile["edges"]]
     texts.append(f"{name} is missing")
     return texts, [*old, profile["gaps"]], [*new, int(gaps.sum())]
 

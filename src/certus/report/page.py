@@ -16,11 +16,11 @@ from certus.wording import clean, number
 
 __all__ = ["SECTIONS", "claim_line", "render", "template", "tied", "words_of"]
 
-#: The four lists: name, what a line in it means, and the text if it is empty.
+#: The lists of claims, predictions first: name, title, what a line in it means.
 SECTIONS = (
-    ("proved", "Proved", "anyone can check it again on these rows"),
     ("statistical", "Statistical", "true for new rows, with the stated probability"),
     ("measured", "Measured", "observed on this data, without a guarantee"),
+    ("proved", "Proved", "anyone can check it again on these rows"),
 )
 _KINDS = {"✓": "met", "✗": "missed", "–": "refused", "?": "refused", "·": "plain"}
 

@@ -70,7 +70,8 @@ def calibration(rows: TableRows, shares: Array, classes: Array, source: str) -> 
         "Can the probabilities be trusted?",
         _calibration_answer(outside, len(held), away),
         f"{rows.size:,} {source}; {len(held)} bins of about equal size; bars: "
-        f"{100 * _LEVEL:.0f} % Clopper–Pearson interval of each bin by itself.",
+        f"{100 * _LEVEL:.0f} % Clopper–Pearson interval of each bin by itself. A claim "
+        "“calibrated” has bins chosen on other rows, and so another average.",
         {
             "label": what,
             "predicted": predicted.tolist(),

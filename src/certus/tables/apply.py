@@ -172,7 +172,9 @@ def _as_numbers(plan: Plan, column: Column, remarks: list[str]) -> Any:
         parsed = _parse_numbers(values, boolean=was == "boolean")
         bad = values.filter(parsed.is_null() & values.is_not_null())
         if len(bad):
-            raise _changed(plan, "text", f'"{bad[0]}"')
+            # "12 kg" may be a number to the reader of the file; "heavy" is none.
+            worst = bad.filter(~bad.str.contains(r"\d"))
+            raise _changed(plan, "text", f'"{[*worst.head(1), bad[0]][0]}"')
         remarks.append(
             f'"{name}" is text now, but every cell can be read as {_ONE[was]}.'
         )

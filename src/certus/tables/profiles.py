@@ -31,6 +31,11 @@ def profile_numbers(x: Any) -> dict[str, Any]:
         known = np.array([low, high])
     cuts = np.linspace(0, 1, _INTERVALS + 1)[1:-1]
     edges = np.unique(np.quantile(known, cuts, method="inverted_cdf"))
+    values = np.unique(known)
+    if len(values) <= _INTERVALS:  # rare ones count as well
+        edges = values[:-1] if len(values) > 1 else values
+    if np.isin(values, (0.0, 1.0)).all():
+        edges = np.array([0.0])
     gaps = np.isnan(counted)
     return {
         "edges": edges,

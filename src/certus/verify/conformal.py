@@ -152,7 +152,8 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
         fix = f"calibrate on at least {math.ceil(PERCENT / (100 - PERCENT))} rows"
         return [refused("coverage", said, fix, objective=about)]
     q = outwards(float(scores[k - 1]), up=True, digits=3)
-    near = f"lie within ±{q:.3g} of the prediction"
+    reach = f"{q:,.0f}" if 1000 <= q < 1e9 else f"{q:.3g}"
+    near = f"lie within ±{reach} of the prediction"
     what = near if interval else "have their label in predict_set"
     if kind == "density":
         what = f"raise no alarm at level {1 - PERCENT / 100:.2g}"

@@ -408,7 +408,7 @@ def _claim(
     title, formula, share, more = _SHOWN[name]
     seen = f"{len(said.truth):,} {rows}"
     if name in ("recall", "precision", "f_beta", "auc", "average_precision"):
-        formula += f"; positive: {_written(said.positive)}"
+        formula += f"; positive label: {_written(said.positive)}"
     if name == "f_beta":
         formula = f"β = {told[0]:g}: {formula}"
     if math.isnan(ends.value):
@@ -428,7 +428,7 @@ def _claim(
     return Claim(
         *(title, Strength.STATISTICAL, ends.low if more else ends.high, None),
         met=None if empty else True,
-        objective=f"{formula}: {ends.method}, {ends.n:,} of {seen}",
+        objective=f"{formula}; {ends.method}, {ends.n:,} of {seen}",
         theorem=f"{ends.method}; all {told[1]} intervals of the panel hold together "
         f"with probability at least {1 - delta:.6g}",
         assumptions=ROWS if said.groups is None else GROUPS,

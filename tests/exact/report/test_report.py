@@ -465,9 +465,9 @@ def test_hostile_names_stay_text(hostile: Audit) -> None:
     page = Page(hostile.to_html())
     assert not {"script", "img", "b", "iframe", "link", "object"} & set(page.tags)
     assert not any(name.startswith("on") for name, _ in page.attributes)
-    assert not {"href", "src", "srcset", "action"} & {
-        name for name, _ in page.attributes
-    }
+    assert not {"src", "srcset", "action"} & {name for name, _ in page.attributes}
+    links = [value for name, value in page.attributes if name == "href"]
+    assert all(re.fullmatch(r"#[a-z_]+", link) for link in links)  # of this page
     assert page.text.count("<script>alert") >= 3
     assert "\x1b" not in page.text
     frame = Page(hostile._repr_html_())
@@ -502,9 +502,16 @@ def test_json_round_trip(report: Audit, hostile: Audit) -> None:
 
 def test_order_of_the_page(report: Audit) -> None:
     text = Page(report.to_html()).text.replace("\u00a0", " ")
-    parts = ["Proved", "Statistical", "Measured", "Assumed"]
+    parts = ["Statistical", "Measured", "Proved", "Assumed"]
     parts += [figure.question for figure in report.figures] + ["Details", "Versions"]
     body = text[text.index(report.verdict) :]
+    # The list of contents comes first, with the questions and a link to each.
+    head, _, rest = body.partition("What is known, and how well")
+    for figure in report.figures:
+        assert figure.question in head
+        assert report.to_html().count(f'href="#{figure.kind}"') == 1
+        assert report.to_html().count(f'id="{figure.kind}"') == 1
+    body = report.verdict + rest
     places = [body.index(part) for part in parts]
     assert places == sorted(places) and body.startswith(report.verdict)
 
