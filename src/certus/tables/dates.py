@@ -1,8 +1,9 @@
-"""Dates and times as numbers: a trend, parts of the calendar, and cycles.
+"""Dates and times as numbers: a trend that may bend, the calendar, and cycles.
 
 A linear model sees a season only through curves that come back after a year, and a
 weekend only through a column for each day of the week. Both are given where the
-training rows cover the period, so that no curve is bent by half a year of data.
+training rows cover the period, so that no curve is bent by half a year of data. A
+column of days counted from a later date on lets a line bend there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import polars as pl
 
 from certus.tables.frame import epoch_days
 
-__all__ = ["PLAIN", "date_labels", "date_part"]
+__all__ = ["BEND", "PLAIN", "date_labels", "date_part"]
 
 _YEAR = 365.2425  # days
 _DAYS = (
@@ -23,6 +24,10 @@ _DAYS = (
 )
 #: Days that training rows must cover before a cycle is read from them.
 _COVERS_YEARS, _COVERS_WEEKS, _COVERS_DAYS = 330.0, 14.0, 2.0
+#: How the label of a bend begins; bends at most, distinct days for each, and the share
+#: of the days after which there is none: what comes later continues the last line.
+BEND = "after "
+_BENDS, _DAYS_EACH, _LAST = 16, 20, 0.9
 
 
 def date_labels(clock: pl.Series) -> list[str]:
@@ -38,7 +43,19 @@ def date_labels(clock: pl.Series) -> list[str]:
     if hours:
         labels += ["hour"]
         labels += _harmonics("day") if span >= _COVERS_DAYS else []
-    return [*labels, "days"]
+    return [*labels, "days", *_bends(days)]
+
+
+def _bends(days: Any) -> list[str]:
+    """Dates at which a trend may bend, with as many days between two of them."""
+    distinct = np.unique(np.floor(days))
+    count = min(_BENDS, len(distinct) // _DAYS_EACH)
+    at = np.linspace(0, _LAST, count + 2)[1:-1] if count > 1 else []
+    return [f"{BEND}{_day(d)}" for d in np.quantile(distinct, at, method="lower")]
+
+
+def _day(days: float) -> str:
+    return str(np.datetime64(int(days), "D"))
 
 
 def _harmonics(cycle: str) -> list[str]:
@@ -51,6 +68,9 @@ def date_part(clock: pl.Series, label: str, origin: float) -> Any:
         weekday = _numbers(clock.dt.weekday())
         here = (weekday == 1 + _DAYS.index(label)).astype(np.float64)
         return np.where(np.isnan(weekday), np.nan, here)
+    if label.startswith(BEND):
+        since = np.datetime64(label.removeprefix(BEND), "D").astype(np.int64)
+        return np.maximum(0.0, epoch_days(clock) - float(since))
     cycle, _, rest = label.partition(" ")
     if rest:
         wave, _, k = rest.partition(" ")

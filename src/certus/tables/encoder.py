@@ -81,9 +81,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 levels and a target, the average target of other rows with the
                 same level, shrunk towards that of all rows
     boolean     0 or 1
-    date        days since the earliest training date, month, day of the week and
-                hour; season and time of day as sines and cosines, where the
-                training rows cover a year, or days
+    date        days since the earliest training date, and since up to 16 later
+                ones, at which a trend may bend; month, day of the week and hour;
+                season and time of day as sines and cosines, where the training
+                rows cover a year, or days
     free text   (several words, mostly distinct) words, pairs of words and runs of
                 3 to 5 letters, weighted by rarity; or their leading directions
     ==========  ==============================================================

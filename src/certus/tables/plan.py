@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from certus.tables.cells import doubt
-from certus.tables.dates import PLAIN, date_labels, date_part
+from certus.tables.dates import BEND, PLAIN, date_labels, date_part
 from certus.tables.frame import Column, epoch_days, finite, wall_clock
 from certus.tables.levels import level_statistics
 from certus.tables.profiles import profile_levels, profile_numbers
@@ -248,6 +248,10 @@ def _plan_date(column: Column, weight: Any | None, scale: bool) -> Plan:
         for label in date_labels(clock)
     ]
     parts = [part for part in learnt if part is not None]
+    bends = [part for part in parts if part["label"].startswith(BEND)]
+    for part in bends if scale else []:
+        # Together they count as one column, where distances between rows are taken.
+        part["spread"] *= math.sqrt(len(bends))
     if not parts and not missing:
         return _left_out(column, "constant", "always the same date")
     steps = _steps([part["label"] for part in parts])
@@ -271,6 +275,7 @@ def _steps(labels: list[str]) -> list[str]:
     for label in labels:
         cycle, _, wave = label.partition(" ")
         word = f"{cycle} as a cycle" if wave else label
+        word = "a trend that may bend" if label.startswith(BEND) else word
         found["each day of the week" if label in PLAIN and not wave else word] = None
     return list(found)
 

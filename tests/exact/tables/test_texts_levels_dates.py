@@ -11,7 +11,7 @@ from scipy import sparse
 
 import certus
 from certus import persist
-from certus.linear_model import LogisticRegression, Ridge
+from certus.linear_model import LogisticRegression, Ridge, RidgeCV
 from certus.tables import TableEncoder, TablePipeline
 from certus.tables.levels import FOLDS, fold_of_rows, level_statistics
 
@@ -219,3 +219,59 @@ def test_time_of_day_comes_back_every_day():
     np.testing.assert_allclose(wave[24:48], wave[:24], atol=1e-9)
     assert Z[6, names.index("t (hour)")] == 6
     assert not any("season" in name for name in names)  # nine days show no season
+
+
+def _daily(days: np.ndarray) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"day": [dt.date(2020, 1, 1) + dt.timedelta(int(d)) for d in days]}
+    )
+
+
+def test_a_trend_may_bend_where_the_training_rows_do(tmp_path):
+    days = np.arange(400)
+    y = np.abs(days - 180.0)  # falls, then rises
+    X = _daily(days)
+    model = TablePipeline(estimator=Ridge(alpha=1e-6)).fit(X, y)
+    labels = [part["label"] for part in model.encoder_.plans_[0]["parts"]]
+    bends = [label for label in labels if label.startswith("after ")]
+    assert len(bends) == 16 and bends == sorted(set(bends))
+    # A line is wrong by 50 on average; pieces of a line by less than the width of one.
+    assert np.abs(model.predict(X) - y).mean() < 2
+    assert "a trend that may bend" in model.encoder_.columns_[0].treatment
+    # No bend comes late, so that what follows is the line of the last tenth and more.
+    later = model.predict(_daily(np.arange(400, 440)))
+    assert np.abs(np.diff(later, 2)).max() < 2 and abs(later[-1] - 259) < 25
+    persist.save(model, tmp_path / "m.certus")
+    again = persist.load(tmp_path / "m.certus")
+    assert (again.predict(X) == model.predict(X)).all()
+
+
+def test_bends_count_as_one_column_and_need_many_days():
+    few = TableEncoder().fit(_daily(np.arange(39)))
+    assert not [n for n in few.get_feature_names_out() if "after" in n]
+    encoder = TableEncoder().fit(_daily(np.arange(400)))
+    Z = encoder.transform(_daily(np.arange(400)))
+    names = encoder.get_feature_names_out()
+    at = [i for i, name in enumerate(names) if "after" in name]
+    assert Z[:, at].var(axis=0).sum() == pytest.approx(1)
+    # Repeated rows move no bend.
+    twice = TableEncoder().fit(_daily(np.r_[np.arange(400), np.arange(50)]))
+    assert list(twice.get_feature_names_out()) == list(names)
+
+
+def test_bends_of_a_date_without_meaning_cost_little(monkeypatch):
+    """On new rows, less than 1.5 % of the variance of the noise beyond the calendar."""
+
+    def errors(seed: int) -> float:
+        rng = np.random.default_rng(seed)
+        X = _daily(rng.integers(0, 1000, 1120))
+        X = X.with_columns(x=pl.Series(rng.normal(size=1120)))
+        y = X["x"].to_numpy() + rng.normal(size=1120)
+        model = TablePipeline(estimator=RidgeCV(320 * np.logspace(-6, 2, 9)))
+        model.fit(X[:320], y[:320])
+        return float(np.mean((model.predict(X[320:]) - y[320:]) ** 2))
+
+    bent = np.array([errors(seed) for seed in range(10)])
+    monkeypatch.setattr("certus.tables.dates._bends", lambda days: [])
+    straight = np.array([errors(seed) for seed in range(10)])
+    assert np.mean(bent - straight) < 0.015
