@@ -50,7 +50,7 @@ def _bends(days: Any) -> list[str]:
     """Dates at which a trend may bend, with as many days between two of them."""
     distinct = np.unique(np.floor(days))
     count = min(_BENDS, len(distinct) // _DAYS_EACH)
-    at = np.linspace(0, _LAST, count + 2)[1:-1] if count > 1 else []
+    at = np.linspace(0, _LAST, count + 2)[1:-1] if count > 1 else np.empty(0)
     return [f"{BEND}{_day(d)}" for d in np.quantile(distinct, at, method="lower")]
 
 
