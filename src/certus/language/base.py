@@ -13,7 +13,7 @@ tokenisers: a vocabulary cannot make them look smaller.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,12 @@ def read_documents(texts: Any, *, empty: bool = False) -> list[bytes]:
     """
     if isinstance(texts, str | bytes | bytearray | memoryview | PathLike):
         documents = [_document(texts)]
-    elif isinstance(texts, Iterable):
+    elif isinstance(texts, set | frozenset):
+        raise TypeError(
+            "texts must be a list, not a set: the order of a set changes from run to "
+            "run, and the model with it. Give sorted(texts)."
+        )
+    elif isinstance(texts, Iterable) and not isinstance(texts, Mapping):
         given = list(texts)
         refuse_characters(given)
         _refuse_numbers(given)

@@ -336,6 +336,8 @@ def test_the_frontier_is_drawn(ppo):
     assert "KL" in ax.get_xlabel() and len(found.kl) == len(ppo.history_["kl"])
     J = np.array(ppo.history_["objective"])
     assert found.gain == pytest.approx(J[-1] - J[0])
+    kl, level = ax.lines[-1].get_data()  # the line along which nothing is gained
+    np.testing.assert_allclose(np.array(level) - ppo.beta * np.array(kl), J[0])
 
 
 def test_proposals_are_the_draws_that_the_verifier_makes(ppo):

@@ -34,6 +34,8 @@ TINY = LanguageModel(
         ([1, 2, 3], TypeError, "got numbers"),
         (7, TypeError, "must be a text, a path, or a list"),
         (None, TypeError, "must be a text, a path, or a list"),
+        ({"a text": 1}, TypeError, "must be a text, a path, or a list"),
+        ({"a text", "another"}, TypeError, r"Give sorted\(texts\)"),
         ([b"a", None], TypeError, "must be str or bytes"),
         ("half \ud800 pair", ValueError, "unpaired surrogate"),
     ],

@@ -114,19 +114,13 @@ class PolicyFrontier(TableResult):
         """
         if ax is None:
             ax = new_figure(6.0, 4.0).subplots()
-        ax.fill_between(
-            self.kl, self.reward_low, self.reward_high, color=BLUE, alpha=0.2, lw=0
-        )
+        # A run may come back to a smaller KL, so that a band would cross itself.
+        ax.vlines(self.kl, self.reward_low, self.reward_high, color=BLUE, alpha=0.4)
         ax.plot(self.kl, self.reward, "o-", color=BLUE, ms=4)
         reach = np.array([0.0, float(np.max(self.kl))])
-        ax.plot(reach, self.reward[0] + self.beta * reach, ":", color=RED)
-        ax.annotate(
-            "β·KL: no gain",
-            (reach[1], self.reward[0] + self.beta * reach[1]),
-            ha="right",
-            va="top",
-            color=RED,
-        )
+        level = self.reward[0] - self.beta * self.kl[0] + self.beta * reach
+        ax.plot(reach, level, ":", color=RED, label="no gain: β·KL pays for it")
+        ax.legend(loc="lower right", frameon=False)
         ax.set_xlabel("exact KL to the reference, nats for each answer")
         ax.set_ylabel("mean reward, 95 % interval")
         ax.spines[["top", "right"]].set_visible(False)
