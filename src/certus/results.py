@@ -9,6 +9,7 @@ defines the contents of its table.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -17,6 +18,8 @@ from certus.wording import plain, shorten
 
 #: Rows that a notebook shows.
 SHOWN = 100
+#: Letters that numbers are written with: 1e-05, nan, inf.
+_NOT_WORDS = re.compile(r"\d[eE](?=[-+]?\d)|\b(?:nan|inf)\b")
 
 
 class Result:
@@ -51,12 +54,16 @@ class Result:
         heads, *rows = self._table()
         more = len(rows) - SHOWN
         notes = [f"and {more:,} more"] if more > 0 else []
-        body = _row(heads, "th") + "".join(_row(cells) for cells in rows[:SHOWN])
+        shown = rows[:SHOWN]
+        sides = ["right" if _numbers(part) else "left" for part in zip(*shown)]
+        sides = sides or ["left"] * len(heads)
+        body = "".join(_row(cells, sides) for cells in shown)
         under = "".join(f"<div>{_safe(t)}</div>" for t in (*notes, *self._notes()))
         return (
             '<div class="certus-result" style="font-family:system-ui,sans-serif">'
             f"<div><strong>{_safe(self._headline)}</strong></div>"
-            f"<table>{body}</table>{under}</div>"
+            '<div style="overflow-x:auto">'  # wide tables scroll, pages do not
+            f"<table>{_row(heads, sides, 'th')}{body}</table></div>{under}</div>"
         )
 
 
@@ -133,6 +140,14 @@ def _safe(text: str) -> str:
     return html.escape(str(text))
 
 
-def _row(cells: Sequence[str], tag: str = "td") -> str:
-    inner = "".join(f"<{tag}>{_safe(cell)}</{tag}>" for cell in cells)
-    return f'<tr style="text-align:right">{inner}</tr>'
+def _numbers(cells: Iterable[str]) -> bool:
+    """Whether a column has no cell with words; signs and ± do not count as such."""
+    return not any(c.isalpha() for cell in cells for c in _NOT_WORDS.sub("", cell))
+
+
+def _row(cells: Sequence[str], sides: Sequence[str], tag: str = "td") -> str:
+    inner = "".join(
+        f'<{tag} style="text-align:{side}">{_safe(cell)}</{tag}>'
+        for cell, side in zip(cells, sides)
+    )
+    return f"<tr>{inner}</tr>"

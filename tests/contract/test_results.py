@@ -6,7 +6,9 @@ import dataclasses
 import importlib
 import inspect
 import json
+import math
 import pkgutil
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -239,3 +241,16 @@ def test_a_picture_is_drawn_on_the_given_axes(name):
 def test_what_names_say_is_not_run():
     table = fairness.independence(y, np.where(y == 1, "<b>x", "z"))
     assert "<b>x" not in table._repr_html_() and "&lt;b&gt;x" in table._repr_html_()
+
+
+def test_words_stand_left_numbers_right_and_a_wide_table_scrolls():
+    from certus.language import AnswerComparison
+
+    found = AnswerComparison(["a 1e5"], ["b"], ["c"], [math.nan], [1e-9], [-0.3])
+    page = found._repr_html_()
+    sides = re.findall(r'<td style="text-align:(\w+)">', page)
+    assert sides == ["left"] * 3 + ["right"] * 3
+    assert page.count("<th ") == 6
+    assert '<div style="overflow-x:auto"><table>' in page
+    empty = AnswerComparison([], [], [], [], [], [])._repr_html_()
+    assert empty.count("<th ") == 6 and "<td" not in empty
