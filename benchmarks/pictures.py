@@ -200,6 +200,12 @@ def write_page(found: dict[str, Any]) -> None:
                 f"| {loss} | {len(rows)} | {modes} | {spread(rows, 'inside')} | "
                 f"{spread(rows, 'fresh')} | {spread(rows, 'seconds', 0)} |"
             )
+        lines += [
+            f"| {loss} | 1, without a certificate | {row['modes']} | "
+            f"{row['inside']:.3f} | | {row['seconds']:.0f} |"
+            for loss, row in found.get("ring_once", {}).items()
+            if loss not in found["ring"]
+        ]
     if "digits" in found:
         lines += [
             "",
