@@ -80,6 +80,8 @@ def to_sklearn(model: Any) -> Any:
             "itself (save, joblib): it works wherever a scikit-learn estimator does."
         )
     check_is_fitted(model)
+    if hasattr(model, "trees_"):
+        return _grown(model)
     cls = getattr(import_module(HOMES[names[0]]), names[0])
     known = inspect.signature(cls).parameters
     params = {k: v for k, v in _params(model).items() if k in known}
@@ -105,6 +107,17 @@ def to_sklearn(model: Any) -> Any:
     elif names[0].startswith("MLP"):
         _perceptron(model, theirs)
     return theirs
+
+
+def _grown(model: Any) -> Any:
+    """The estimator of scikit-learn that grew the trees, while it is in memory."""
+    grown = vars(model).get("_grown")
+    if grown is None:
+        raise NotImplementedError(
+            f"This {type(model).__name__} comes from a file or a copy, without the "
+            "estimator of scikit-learn that grew its trees. Fit it again."
+        )
+    return copy.deepcopy(grown).set_params(**model.get_params(deep=False))
 
 
 def _params(model: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def pack(ensemble: TreeEnsemble) -> Packed:
     """The nodes with siblings side by side, tree by tree; kept for the next call."""
     kept = vars(ensemble).get("_packed")
     if kept is not None:
-        return kept  # type: ignore[no-any-return]
+        return kept
     place, roots = _order(ensemble)
     at = np.empty(len(ensemble.feature), dtype=np.int64)
     at[place] = np.arange(len(place))
@@ -50,8 +50,8 @@ def pack(ensemble: TreeEnsemble) -> Packed:
     sides = ~ensemble.missing_left[place] + 2 * ~ensemble.other_left[place]
     packed = Packed(
         np.where(leaf, np.inf, ensemble.threshold[place]),
-        np.where(leaf, 0, ensemble.feature[place]).astype(np.int64),
-        child.astype(np.int64),
+        np.where(leaf, 0, ensemble.feature[place]).astype(np.int32),
+        child.astype(np.int32),
         sides.astype(np.uint8),
         np.where(leaf, -1, ensemble.category[place]).astype(np.int64),
         np.ascontiguousarray(ensemble.bits),
@@ -107,8 +107,11 @@ def scores(ensemble: TreeEnsemble, X: Any) -> Array:
         found += ensemble.baseline
     nodes = (*packed[:6], packed.value, packed.roots, ensemble.output)
 
+    # A large tree is read once for many rows, a small one stays in the cache.
+    block = min(PIECE, max(BLOCK, len(packed.child) // max(1, ensemble.n_trees)))
+
     def work(rows: slice, _: Any) -> None:
-        tree_kernels.add_trees(X[rows], *nodes, BLOCK, found[rows])
+        tree_kernels.add_trees(X[rows], *nodes, block, found[rows])
 
     if len(X) * ensemble.n_trees * 8 <= ALONE:
         work(slice(0, len(X)), None)

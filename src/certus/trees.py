@@ -98,7 +98,7 @@ class TreeEnsemble:
     def __post_init__(self) -> None:
         for name, kind in _TYPES.items():
             given = np.asarray(getattr(self, name))
-            array = np.ascontiguousarray(given, dtype=kind)
+            array: Array = np.ascontiguousarray(given, dtype=kind)
             if array.dtype != given.dtype and not np.array_equal(array, given):
                 raise ValueError(f"{name} must hold {np.dtype(kind).name}.")
             array = array.view()

@@ -56,7 +56,7 @@ class TreesBase(Estimator):
         X = self._dense(X)
         grown.set_params(**params).fit(X, y, sample_weight, **rows)
         for name in _KEPT:
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
             if hasattr(grown, name):
                 setattr(self, name, getattr(grown, name))
         self._grown = grown
@@ -96,7 +96,7 @@ class TreesBase(Estimator):
         X = self._dense(X)
         if not self.levels_:
             kind = np.float32 if self.trees_.single else np.float64
-            return validate_data(  # type: ignore[no-any-return]
+            return validate_data(
                 self,
                 X,
                 reset=False,

@@ -36,11 +36,11 @@ def join(trees: list[ReadTree], **rest: Any) -> TreeEnsemble:
     category, other = np.full(n, -1), np.zeros(n, dtype=bool)
     count = 0
     for tree, start in zip(trees, starts):
-        for node, (found, side) in tree.sets.items():
+        for node, (found, rest_left) in tree.sets.items():
             bits[count, : len(found)] = found
-            if side:  # words that this set does not have
+            if rest_left:  # words that this set does not have
                 bits[count, len(found) :] = np.uint32(0xFFFFFFFF)
-            category[start + node], other[start + node] = count, side
+            category[start + node], other[start + node] = count, rest_left
             count += 1
     shifts = np.repeat(starts[:-1], sizes)
 

@@ -81,7 +81,10 @@ def _booster(model: Any) -> Any:
 
 def _tree(told: dict[str, Any]) -> ReadTree:
     """One tree; a node comes before its children."""
-    feature, threshold, left, right, value, missing = [], [], [], [], [], []
+    feature: list[int] = []
+    left: list[int] = []
+    right: list[int] = []
+    threshold, value, missing = [], [], []
     sets: dict[int, tuple[Array, bool]] = {}
     todo = [(told["tree_structure"], -1, False)]
     while todo:

@@ -13,6 +13,7 @@ at random, dropped trees, leaves that were moved afterwards) is refused by name.
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,14 +114,12 @@ def lightgbm(model: Fit) -> LeafRecipe:
         return _refuse(f"objective={told.get('objective')!r} is not repeated here")
     k = int(told.get("num_class", 1))
     factor = k / (k - 1) if kind == "softmax" else 1.0
-    numbers = (float(told[n]) for n in ("learning_rate", "lambda_l2", "lambda_l1"))
-    return LeafRecipe(kind, *numbers, factor=factor, first=True)
+    rate, l2, l1 = (float(told[n]) for n in ("learning_rate", "lambda_l2", "lambda_l1"))
+    return LeafRecipe(kind, rate, l2, l1, factor, first=True)
 
 
 def xgboost(model: Fit) -> LeafRecipe:
     """Of XGBoost, from its parameters."""
-    import json
-
     told = json.loads(model.get_booster().save_config())["learner"]
     grown = told["gradient_booster"]
     if grown["name"] != "gbtree":
@@ -143,8 +142,8 @@ def xgboost(model: Fit) -> LeafRecipe:
     if float(loss_param.get("scale_pos_weight", 1)) != 1:
         return _refuse("scale_pos_weight is not repeated here")
     factor = 2.0 if kind == "softmax" else 1.0
-    numbers = (float(param[name]) for name in ("learning_rate", "lambda", "alpha"))
-    return LeafRecipe(kind, *numbers, factor=factor)
+    rate, l2, l1 = (float(param[n]) for n in ("learning_rate", "lambda", "alpha"))
+    return LeafRecipe(kind, rate, l2, l1, factor)
 
 
 # -- the check --------------------------------------------------------------------

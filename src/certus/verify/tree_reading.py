@@ -65,7 +65,7 @@ def of_arrays(model: Fit) -> Forest:
         members = _below(int(root), kept)
         at[members] = np.arange(len(members))
         feature = np.asarray(kept.feature)[members]
-        sides = [at[np.asarray(side)[members]] for side in (kept.left, kept.right)]
+        lefts, rights = (at[np.asarray(e)[members]] for e in (kept.left, kept.right))
         sets = {}
         asks = np.asarray(kept.category)[members]
         for i in np.flatnonzero((feature >= 0) & (asks >= 0)):
@@ -75,7 +75,8 @@ def of_arrays(model: Fit) -> Forest:
             Nodes(
                 feature,
                 np.asarray(kept.threshold)[members],
-                *sides,
+                lefts,
+                rights,
                 np.asarray(kept.value)[members],
                 np.asarray(kept.missing_left)[members],
                 sets,
@@ -248,7 +249,8 @@ def _lightgbm_tree(block: str) -> Nodes:
     return Nodes(
         np.concatenate([numbers("split_feature", int), np.full(more, -1)]),
         np.concatenate([cuts, np.zeros(more)]),
-        *(np.concatenate([side, np.full(more, -1)]) for side in sides),
+        np.concatenate([sides[0], np.full(more, -1)]),
+        np.concatenate([sides[1], np.full(more, -1)]),
         np.concatenate([np.zeros(m), leaves])[:, None],
         np.concatenate([nan_left, np.zeros(more, dtype=bool)]),
         sets,
