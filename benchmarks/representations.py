@@ -349,6 +349,7 @@ def page(kept: dict[str, Any]) -> str:
             "a time. Best of five, in turn. A first step of ours is subtracted, as it "
             "builds the network.",
         ]
+    lines += [line for note in kept.get("notes", ()) for line in ("", note)]
     return "\n".join(lines) + "\n"
 
 
