@@ -155,7 +155,7 @@ def written(rows: list[dict[str, Any]]) -> str:
         "*with certificate*: `certus.explain`. *shap misses the prediction by*: how "
         "far its parts and base value are from adding up. *difference* of the values: "
         "both the largest, as a share of the largest prediction. Where shap does not "
-        "add up, the numbers cannot agree; ours are proved.",
+        "add up, the numbers cannot agree.",
         "",
         "| model | shap | alone | with certificate | shap / alone | shap / with "
         "certificate | shap misses the prediction by | difference | equal | all claims "
