@@ -8,7 +8,8 @@ size: learnt positions, GELU, tied embeddings, no dropout. Ours runs through the
 that ``LanguageModel.fit`` runs. What its own defaults cost (rotary positions, normed
 queries and keys, ReLU²; Muon in place of AdamW) stands on lines of its own. All take
 turns, ``STEPS`` steps each; each of our turns also copies and checks the weights, which
-fit does once in a hundred steps. Written to ``results/training.md``.
+fit does once in a hundred steps. Written to ``results/training.md``; what stands there
+under the next heading is kept.
 """
 
 import math
@@ -234,7 +235,10 @@ def main(threads: list[int]) -> None:
     for size in SIZES:
         for count in threads:
             lines += rows(size, count)
-    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    _, mark, notes = before.partition("\n## ")
+    text = "\n".join(lines) + "\n" + mark + notes
+    RESULTS.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
