@@ -39,8 +39,7 @@ __all__ = ["FAILURES", "Race", "Step", "take_target"]
 #: Bytes of encoded folds kept; beyond, a fold is encoded again for each candidate.
 _MEMORY = 1 << 30
 _INNER_FOLDS = 3
-#: All models use one thread below this many rows, and those of other libraries below
-#: that many.
+#: All models use one thread below so many rows, and OpenMP below so many.
 _ONE_THREAD, _THREADED_ROWS = 2_000, 20_000
 #: From this many rows on, one inner fold says enough.
 _MANY = 1_000
@@ -95,7 +94,7 @@ class Race:
                 continue
             before = self._done
             try:
-                with alarm(self._latest()), _sharing(candidate, len(self.ready.y)):
+                with alarm(self._latest()), _sharing(len(self.ready.y)):
                     row = self._measure(candidate)
             except TimeIsUp:
                 row = _blank(candidate, LATE)
@@ -337,18 +336,17 @@ class Race:
 
 
 @contextmanager
-def _sharing(candidate: Candidate, n: int) -> Iterator[None]:
-    """One thread on small tables, and for other libraries' models on busy machines.
+def _sharing(n: int) -> Iterator[None]:
+    """One thread on small tables, and for trees of scikit-learn on busy machines.
 
     Threads of OpenMP and BLAS wait for one another without letting go of the processor:
     on a busy machine two of them can take forty times as long as one. Small tables gain
     nothing from two.
     """
-    foreign = candidate.kind == "foreign"
     busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
     if n < _ONE_THREAD:
         limited = None  # all of them
-    elif foreign and (busy or n < _THREADED_ROWS):
+    elif busy or n < _THREADED_ROWS:
         limited = "openmp"
     else:
         yield
