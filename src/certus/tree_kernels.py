@@ -49,6 +49,39 @@ def walk_numbers(
 
 
 @exact_kernel
+def walk_missing(
+    X: Array,
+    threshold: Array,
+    feature: Array,
+    child: Array,
+    sides: Array,
+    root: int,
+    out: Array,
+) -> None:
+    """The leaf of each row in one tree without sets; a leaf's side is 0."""
+    n = X.shape[0]
+    for r in range(0, n - 3, 4):
+        a = b = c = d = root
+        while True:
+            xa, xb = X[r, feature[a]], X[r + 1, feature[b]]
+            xc, xd = X[r + 2, feature[c]], X[r + 3, feature[d]]
+            na = child[a] + ((xa > threshold[a]) | ((xa != xa) & (sides[a] & 1)))
+            nb = child[b] + ((xb > threshold[b]) | ((xb != xb) & (sides[b] & 1)))
+            nc = child[c] + ((xc > threshold[c]) | ((xc != xc) & (sides[c] & 1)))
+            nd = child[d] + ((xd > threshold[d]) | ((xd != xd) & (sides[d] & 1)))
+            if na == a and nb == b and nc == c and nd == d:
+                break
+            a, b, c, d = na, nb, nc, nd
+        out[r], out[r + 1], out[r + 2], out[r + 3] = a, b, c, d
+    for r in range(n - n % 4, n):
+        a = root
+        while child[a] != a:
+            x = X[r, feature[a]]
+            a = child[a] + ((x > threshold[a]) | ((x != x) & (sides[a] & 1)))
+        out[r] = a
+
+
+@exact_kernel
 def walk_any(
     X: Array,
     threshold: Array,
@@ -104,11 +137,14 @@ def add_trees(
     for start in range(0, n, block):
         stop = min(n, start + block)
         rows = X[start:stop]
-        plain = bits.shape[0] == 0 and not has_missing(rows)
+        numbers = bits.shape[0] == 0
+        plain = numbers and not has_missing(rows)
         for t in range(roots.shape[0]):
             root = np.int64(roots[t])
             if plain:
                 walk_numbers(rows, threshold, feature, child, root, leaf)
+            elif numbers:
+                walk_missing(rows, threshold, feature, child, sides, root, leaf)
             else:
                 walk_any(
                     rows, threshold, feature, child, sides, category, bits, root, leaf

@@ -52,7 +52,7 @@ def pack(ensemble: TreeEnsemble) -> Packed:
         np.where(leaf, np.inf, ensemble.threshold[place]),
         np.where(leaf, 0, ensemble.feature[place]).astype(np.int32),
         child.astype(np.int32),
-        sides.astype(np.uint8),
+        np.where(leaf, 0, sides).astype(np.uint8),
         np.where(leaf, -1, ensemble.category[place]).astype(np.int64),
         np.ascontiguousarray(ensemble.bits),
         np.ascontiguousarray(ensemble.value[place]),
