@@ -105,7 +105,8 @@ def text(p: CellDifferences, name: str) -> str:
     if (p.variation > 0).any():
         parts.append("Σ t·|wₐ − w_b|")
     parts.append(f"½·Σ r·w², r ≥ {p.own.min(initial=np.inf):.2g}")
-    return " + ".join(parts)
+    asked = ", monotone where asked" if (p.signs != 0).any() else ""
+    return " + ".join(parts) + asked
 
 
 PENALTIES[CellDifferences] = PenaltyRow(

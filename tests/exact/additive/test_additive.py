@@ -256,3 +256,11 @@ def test_bands_cover_the_shape_and_pictures_are_drawn() -> None:
     )
     assert len(kinds.plot_shapes(label=1).axes) == 1
     matplotlib.pyplot.close("all")
+
+
+def test_a_fit_obeys_its_limits_and_keeps_its_history() -> None:
+    model = made("two")
+    with pytest.warns(certus.base.UncertifiedWarning):
+        model.set_params(max_time=0.0).fit(X, TARGETS["two"])
+    assert model.certificate_.status.value == "time_limit"
+    assert model.predict(X).shape == (300,) and len(model.history_["seconds"]) == 1
