@@ -59,8 +59,11 @@ ROOMS: dict[str, tuple[str, int]] = {
     # Numbers about rows kept aside: shares, ranks, amounts, thresholds, all together;
     # 100 for intervals of models that each leave out a fold.
     "held-out rows": ("amounts cross_conformal decisions panel ranking", 830),
-    # Contributions that add up: sums, walks over trees, laws of subsets.
-    "explanations": ("explained explained_mixing explained_trees", 600),
+    # Contributions that add up: sums, walks over trees, laws of subsets; nearest changes.
+    "explanations": (
+        "explained explained_additive explained_flips explained_mixing explained_trees",
+        760,
+    ),
     # The gap of a linear model from sums over blocks of rows.
     "blocks of rows": ("at_scale block_sums", 470),
     # Losses beside trivial values, information by betting, probes, pretext tasks,

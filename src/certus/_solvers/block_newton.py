@@ -88,7 +88,7 @@ class Sums(NamedTuple):
 
 def _sums(block: RowBlock, frame: RowFrame, W: Array) -> Sums:
     X, s = _rows(block)
-    codes = np.searchsorted(frame.classes, block.y)
+    codes = np.searchsorted(frame.classes, np.asarray(block.y))
     s = s * frame.factors[codes]
     X = (X - frame.mean) / frame.scale
     two = isinstance(frame.loss, Logistic)

@@ -193,8 +193,8 @@ def _sum(s: Array, a: Array) -> Array:
 
 def join_first(a: FirstSums, b: FirstSums) -> FirstSums:
     """The sums of both sets of rows."""
-    added = [x + y for x, y in zip(a, b, strict=True)]
-    return FirstSums(*added)._replace(least=min(a.least, b.least))
+    pairs: Any = zip(a, b, strict=True)
+    return FirstSums(*(x + y for x, y in pairs))._replace(least=min(a.least, b.least))
 
 
 def class_factors(stated: Statement, sums: Array, classes: Array) -> Array:
@@ -297,8 +297,8 @@ def second_pass(
 
 def join_second(a: SecondSums, b: SecondSums) -> SecondSums:
     """The sums of both sets of rows."""
-    added = [x + y for x, y in zip(a, b, strict=True)]
-    return SecondSums(*added)._replace(depth=max(a.depth, b.depth))
+    pairs: Any = zip(a, b, strict=True)
+    return SecondSums(*(x + y for x, y in pairs))._replace(depth=max(a.depth, b.depth))
 
 
 def tree(parts: Iterable[Any], join: Callable[[Any, Any], Any]) -> Any:
