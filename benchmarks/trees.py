@@ -118,7 +118,8 @@ def main():
         "# Predictions of tree ensembles",
         "",
         f"{ROWS:,} rows × 10 columns, 100 trees or stages; milliseconds for the batch,",
-        "microseconds for a single row; best of several runs on one core.",
+        "microseconds for a single row; best of several runs on one core of a machine",
+        "in use by others.",
         "",
         "| model | batch, library | certus | faster | row, library | certus "
         "| faster | largest difference |",
