@@ -59,7 +59,7 @@ ROOMS: dict[str, tuple[str, int]] = {
     # Numbers about rows kept aside: shares, ranks, amounts, thresholds, all together;
     # 100 for intervals of models that each leave out a fold.
     "held-out rows": ("amounts cross_conformal decisions panel ranking", 830),
-    # Contributions that add up: sums, walks over trees, laws of subsets; nearest changes.
+    # Contributions that add up: sums, walks over trees, laws of subsets, changes.
     "explanations": (
         "explained explained_additive explained_flips explained_mixing explained_trees",
         760,
