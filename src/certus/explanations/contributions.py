@@ -196,7 +196,7 @@ class Contributions(TableResult):
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; by default on a new figure.
+            Axes to draw on; None means a new figure.
         kind : {"waterfall", "beeswarm", "dependence", "shape"}, optional
             One row from the base value to its prediction; all rows column by column;
             one column, value against contribution; the same with a line through the

@@ -33,7 +33,7 @@ def blocks(
     target : str or array
         The column to predict; for an array, the values themselves.
     sample_weight : str or array, optional
-        Row weights; for files, the name of their column.
+        Row weights. For files, the name of their column.
     columns : list of str, optional
         Columns of X, for files; by default all others.
     rows : int, optional
