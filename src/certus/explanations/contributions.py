@@ -46,10 +46,10 @@ class Contributions(TableResult):
     --------
     >>> import certus
     >>> from certus.linear_model import Ridge
-    >>> model = Ridge(alpha=0.0).fit([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]], [1, 0, 2])
+    >>> model = Ridge(alpha=0.0).fit([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]], [1, 0, 3])
     >>> found = certus.explain(model, [[2.0, 2.0]], background=[[0.0, 0.0]])
     >>> print(found)
-    1 row, 2 columns: base value 0.667 (1 background row), prediction 2
+    1 row, 2 columns: base value -0.333 (1 background row), prediction 3
     """
 
     columns: tuple[str, ...]

@@ -112,7 +112,7 @@ def explain(
     >>> found.certificate["additivity"].met
     True
     >>> found.top(0)[0]
-    's5'
+    'bmi'
     """
     start = time.perf_counter()
     check_choice("output", output, OUTPUTS)

@@ -52,7 +52,7 @@ class NearestChange(Result):
     >>> X, y = [[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]], [0.0, 1.0, 4.0]
     >>> found = nearest_change(Ridge(alpha=0.1).fit(X, y), [[0.0, 1.0]], X, threshold=3)
     >>> found.columns, found.fewest
-    (('x0', 'x1'), (2, 2))
+    (('x0',), (1, 1))
     """
 
     columns: tuple[str, ...]
