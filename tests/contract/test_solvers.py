@@ -11,6 +11,7 @@ import pytest
 
 import certus._solvers
 from certus._solvers import (
+    block_newton,
     blocks,
     huber,
     lasso,
@@ -38,6 +39,7 @@ from certus.objectives import Logistic, MultiTask, NonNegative, NoPenalty
 from certus.objectives.terms import L1, L2
 
 SOLVERS = [
+    block_newton,
     blocks,
     huber,
     lasso,

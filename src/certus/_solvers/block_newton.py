@@ -134,10 +134,15 @@ class SummedProblem:
         Σs, class weights included.
     l2 : float
         Strength of the penalty, above 0.
+    reference : float
+        The objective of the best constant model, which gaps are relative to.
     """
 
-    def __init__(self, blocks: Any, frame: RowFrame, weight: float, l2: float) -> None:
+    def __init__(
+        self, blocks: Any, frame: RowFrame, weight: float, l2: float, reference: float
+    ) -> None:
         self.blocks, self.frame, self.weight, self.l2 = blocks, frame, weight, l2
+        self.reference = reference
         self.k = frame.loss.n_classes if isinstance(frame.loss, Softmax) else 1
 
     def at(self, W: Array) -> Sums:
@@ -151,12 +156,12 @@ class SummedProblem:
         hessian.flat[:: len(hessian) + 1] += diagonal
         return Sums(value, gradient, hessian, sides)
 
-    def gap(self, W: Array, point: Sums, reference: float) -> float:
+    def gap(self, W: Array, point: Sums) -> float:
         """What the verifier will find: ‖∇P‖²/(2·l2) plus what the intercept costs."""
         g = point.gradient[:-1] * self.frame.scale[:, None]
         b = self.end(W)[-1]
         cost = intercept_cost(b, point.gradient[-1], point.sides)
-        return (float(np.vdot(g, g)) / (2 * self.l2) + cost) / reference
+        return (float(np.vdot(g, g)) / (2 * self.l2) + cost) / self.reference
 
     def end(self, W: Array) -> Array:
         """Coefficients of the rows as given."""
@@ -165,9 +170,7 @@ class SummedProblem:
         return np.vstack([w, b])
 
 
-def solve(
-    problem: SummedProblem, reference: float, start: Start, limits: SolverLimits
-) -> Solution:
+def solve(problem: SummedProblem, start: Start, limits: SolverLimits) -> Solution:
     """Minimise to a relative gap of ``limits.tol``; a step is one pass, rarely more."""
     shape = (len(problem.frame.mean) + 1, problem.k)
     W = np.zeros(shape) if start.primal is None else start.primal
@@ -175,7 +178,7 @@ def solve(
     try:
         point = problem.at(W)
         while True:
-            gap = problem.gap(W, point, reference)
+            gap = problem.gap(W, point)
             stop = limits.on_step(point.value, gap, problem.end(W))
             if gap <= 0.5 * limits.tol:
                 status = Status.SOLVED

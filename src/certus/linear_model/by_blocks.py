@@ -90,18 +90,19 @@ def fit_logistic(model: Any, blocks: Any, C: float) -> Fitted:
     if np.count_nonzero(weights) < 2:
         raise ValueError("Only one class has a positive weight; at least 2 are needed.")
     frame = _frame(model, seen, k, weights / np.where(given > 0, given, 1.0))
-    problem = block_newton.SummedProblem(blocks, frame, weight, 1.0 / (C * weight))
+    share = weights[weights > 0] / weight
+    reference = float(-(share @ np.log(share)))
+    if not model.fit_intercept:
+        reference = float(np.log(k))
+    level = 1.0 / (C * weight)
+    problem = block_newton.SummedProblem(blocks, frame, weight, level, reference)
 
     def on_step(objective: float, gap: float, W: Array) -> Status | None:
         return monitor.step(objective, gap, lambda: _attributes(W, blocks.dtype))
 
     limits = SolverLimits(float(model.tol), int(model.max_iter), on_step)
-    share = weights[weights > 0] / weight
-    reference = float(-(share @ np.log(share)))
-    if not model.fit_intercept:
-        reference = float(np.log(k))
     start = _best_constant(frame, weights, problem.k)
-    solution = block_newton.solve(problem, reference, Start(start), limits)
+    solution = block_newton.solve(problem, Start(start), limits)
     W = solution.primal
     if k > 2:  # scores are free up to a constant for each row
         W = W - W.mean(axis=1, keepdims=True)
