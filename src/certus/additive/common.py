@@ -239,7 +239,10 @@ def fit_additive(
     shown: list[Any] = [terms, p]
 
     def on_step(objective: float, gap: float, run: Run) -> Status | None:
-        return monitor.step(objective, gap, lambda: attributes(run, *shown))
+        def now() -> dict[str, Any]:
+            return {**attributes(run, *shown), "is_categorical_": categorical}
+
+        return monitor.step(objective, gap, now)
 
     def levels_of(layout: CellLayout, known: TermLevels | None) -> TermLevels:
         if model.alpha is not None:

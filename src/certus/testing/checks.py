@@ -154,10 +154,14 @@ def _fit(estimator: Any, X: Any, y: Any, **options: Any) -> Any:
 
 def _change(model: Any, how: Callable[[float], float]) -> None:
     """Change one number among those learned: coefficients, or the rows kept."""
-    learned = ("coef_", "dual_coef_", "_fit_X", "label_distributions_")
+    learned = ("coef_", "dual_coef_", "_fit_X", "label_distributions_", "shapes_")
     name = next(name for name in learned if name in vars(model))
-    values = getattr(model, name).copy()
-    values.flat[0] = how(values.flat[0])
+    if name == "shapes_":  # a list of arrays, one for each term
+        values = [shape.copy() for shape in model.shapes_]
+        values[0].flat[-1] = how(values[0].flat[-1])
+    else:
+        values = getattr(model, name).copy()
+        values.flat[0] = how(values.flat[0])
     setattr(model, name, values)
 
 
@@ -344,9 +348,9 @@ def check_zero_column(estimator: Any) -> None:
     wide = np.column_stack([X, np.zeros(len(y))])
     padded, plain = _fit(estimator, wide, y), _fit(estimator, X, y)
     if not hasattr(plain, "coef_"):
-        # The default width of a kernel depends on the number of columns.
-        kernel = hasattr(estimator, "kernel")
-        assert kernel or _agree(padded.predict(wide), plain.predict(X))
+        # The width of a kernel, and levels that are chosen, depend on all columns.
+        chosen = hasattr(estimator, "kernel") or hasattr(plain, "smoothing_")
+        assert chosen or _agree(padded.predict(wide), plain.predict(X))
         return
     assert np.abs(padded.coef_[..., -1]).max() <= 1e-9
     np.testing.assert_allclose(

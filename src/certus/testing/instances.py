@@ -74,7 +74,8 @@ def _needs_torch(row: Row) -> bool:
 def supervised() -> list[Any]:
     """Those that predict a target and prove it best: no clusterings, no networks.
 
-    Nor those of ``certus.fairness`` and ``certus.calibration``, which hold others.
+    Nor trees, whose structure nothing proves, nor those of ``certus.fairness`` and
+    ``certus.calibration``, which hold others.
 
     Examples
     --------
@@ -89,6 +90,6 @@ def supervised() -> list[Any]:
         for e in instances()
         if get_tags(e).target_tags.required
         and ESTIMATORS[type(e).__name__].home
-        not in ("neural_network", "fairness", "calibration")
+        not in ("neural_network", "ensemble", "fairness", "calibration")
         and type(e).__name__ not in NETWORKS
     ]
