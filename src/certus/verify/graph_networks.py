@@ -187,9 +187,10 @@ def _network_claims(
 
 def _formula_claim(P: Array, Z: Array, off: Array) -> tuple[Claim, Array]:
     """Whether probabilities P are those of scores Z, and the latter."""
-    p = np.exp(Z - Z.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    value = float(np.nan_to_num(np.abs(p - P), nan=np.inf).max())
+    with np.errstate(over="ignore", invalid="ignore"):
+        p = np.exp(Z - Z.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        value = float(np.nan_to_num(np.abs(p - P), nan=np.inf).max())
     told = "renumbering the nodes renumbers the predictions, and changes nothing else"
     rounding = float(2 * off.max()) + gamma(P.shape[1] + 16)
     claim = bd.proved(

@@ -116,7 +116,8 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
             f"X has shape {X.shape}, but the model was fitted on {wide} columns."
         )
     y, s = _targets(model, stated, given, n)
-    marks = data.marks_of(X, y, given.sample_weight, holes=True)
+    own = tree_reading.rows_of(model, given.X, False) if trees.single else X
+    marks = data.marks_of(own, y, given.sample_weight, holes=True)
     steps = max(1, n * len(trees.trees))
     full = given.level == "full" or steps <= QUICK
     claims = [_same_claim(model, trees, given.X, X, full)]
