@@ -73,7 +73,7 @@ def test_intervals_keys_and_rows_that_are_new(folder, capsys):
     assert "size = 900 is above" in table["unseen"][1]
     assert 'town = "Rome" is new' in table["unseen"][1]
     # 200 rows in 5 folds, CV+ at 0.05: 1 − 2·0.05 − 1.6/41 (Barber et al. 2021).
-    assert "at least 86 % of intervals hold" in " ".join(err.split())
+    assert "at least 86 % of intervals contain the truth" in " ".join(err.split())
 
 
 def test_another_unit_is_refused_and_a_lost_one_is_said(folder, capsys):

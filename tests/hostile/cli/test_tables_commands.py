@@ -318,7 +318,7 @@ def test_many_labels_leave_out_what_would_take_hours() -> None:
     assert reasons["logistic"] == "only up to 50 labels"
     assert reasons["gradient boosting"] == "only up to 50 labels"
     few = list_candidates("multiclass", 3000, 2, 0, labels=20)
-    assert not any(candidate.reason for candidate in few)
+    assert {c.name for c in few if c.reason} <= {"additive shapes"}
     y = np.repeat([f"label {i}" for i in range(100)], 3)
     x = np.repeat(np.arange(100.0), 3)
     found = certus.compare(x[:, None] + [[0.0, 1.0]], y)

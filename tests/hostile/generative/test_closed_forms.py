@@ -57,7 +57,7 @@ CALLS = {
     "words": (lambda: f_divergence(["a", "b"], HALF), "must hold numbers"),
     "name": (lambda: f_divergence(HALF, HALF, "wasserstein"), "must be one of"),
     "grid": (lambda: f_divergence([1, 1], [1, 1], weights=[0.3, 0.3]), "integrate to"),
-    "weights": (lambda: f_divergence(HALF, HALF, weights=[1.0]), "as many"),
+    "weights": (lambda: f_divergence(HALF, HALF, weights=[1.0]), "for each entry"),
     "negative weights": (
         lambda: f_divergence([1, 1], [1, 1], weights=[2.0, -1.0]),
         "non-negative",

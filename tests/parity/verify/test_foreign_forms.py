@@ -26,6 +26,7 @@ from sklearn.linear_model import (
     SGDRegressor,
 )
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -148,7 +149,7 @@ def test_column_names_are_compared(frame: Any) -> None:
 @pytest.mark.parametrize(
     "model, y, reason",
     [
-        (RandomForestClassifier(5), TWO, "RandomForestClassifier"),
+        (GaussianNB(), TWO, "GaussianNB"),
         (SGDClassifier(early_stopping=True), TWO, "early_stopping"),
         (SGDRegressor(early_stopping=True), Y, "early_stopping"),
         (MLPClassifier((3,), early_stopping=True), TWO, "early_stopping"),
@@ -225,7 +226,7 @@ def test_parameters_without_a_meaning_are_refused(
 
 
 def test_a_refusal_lists_what_is_supported() -> None:
-    found = judged(RandomForestClassifier(5), TWO)
+    found = judged(GaussianNB(), TWO)
     assert "LogisticRegression" in found["refused"].fix
 
 
