@@ -109,7 +109,7 @@ def test_amounts_are_compared_as_distributions_and_arrays_by_place() -> None:
     assert found.figure("groups").data["names"] == ["score distribution"]
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_misfits_are_reported() -> None:
     rows = table(200)
     X, y = rows[["pay", "other"]], rows["paid"]
     model = LogisticRegression().fit(X[:100], y[:100])
@@ -159,7 +159,7 @@ def test_the_label_that_is_never_guessed_is_the_chosen_one_everywhere() -> None:
     assert figure.data["values"][at] == [0.0, 0.0]
 
 
-def test_amounts_between_zero_and_one_are_not_said_to_stay_there() -> None:
+def test_no_claim_says_that_amounts_stay_between_zero_and_one() -> None:
     rng = np.random.default_rng(1)
     X, group = rng.random((600, 1)), rng.integers(0, 2, 600)
     model = LinearRegression().fit(X[:200], X[:200, 0])

@@ -198,7 +198,7 @@ def test_forests_of_tables_are_attacked_in_their_numbers() -> None:
     assert data["refused"] and data["upper"][-1] < data["upper"][0]
 
 
-def test_tables_without_a_number_to_change_are_refused_in_words() -> None:
+def test_tables_without_a_number_to_change_are_refused_with_a_message() -> None:
     rows = mixed(100)
     for columns, why in (
         (["town"], "no column holds numbers"),

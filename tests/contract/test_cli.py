@@ -122,7 +122,7 @@ NOT_OFFERED = sorted(row.name for row in ESTIMATORS.values() if row.why_not)
 
 
 @pytest.mark.parametrize("name", NOT_OFFERED)
-def test_what_is_not_offered_says_why(
+def test_missing_features_say_why(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dashed = re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower()
@@ -222,7 +222,7 @@ def test_fit_other_labels(kind: str, capsys: pytest.CaptureFixture[str]) -> None
     assert found["candidates"][1]["mean"] < found["candidates"][0]["mean"]
 
 
-def test_rows_without_a_target_are_left_out_and_said(
+def test_rows_without_a_target_are_left_out_and_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     x = np.arange(30.0)
@@ -377,7 +377,7 @@ def test_page_escapes_names() -> None:
     assert "script" not in Page(text).tags
 
 
-def test_a_page_of_somebody_else_is_not_replaced(
+def test_a_page_by_somebody_else_is_not_replaced(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("diabetes.html").write_text("<html>mine</html>", encoding="utf-8")

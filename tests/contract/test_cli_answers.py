@@ -89,7 +89,7 @@ def test_labels_are_spelt_as_in_the_file(folder, capsys):
     assert np.allclose(sums, 1)
 
 
-def test_a_cell_that_is_no_number_is_named(folder, capsys):
+def test_a_cell_that_is_not_a_number_is_named(folder, capsys):
     new = folder / "odd.csv"
     table = _table(3, 2).with_columns(pl.Series("size", ["50 m²", "large", "60 m²"]))
     table.write_csv(new)

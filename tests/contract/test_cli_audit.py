@@ -57,7 +57,7 @@ def test_sealed_rows_are_judged_as_at_the_fit(capsys) -> None:
     assert Path("t-audit.html").is_file()
 
 
-def test_other_rows_are_taken_as_new_and_it_is_said(capsys) -> None:
+def test_other_rows_are_taken_as_new_and_reported(capsys) -> None:
     assert main(["audit", "t.certus", "new.csv", "--report", "new.md"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "! the 169 rows are not those of the fit" in text

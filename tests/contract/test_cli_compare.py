@@ -117,7 +117,7 @@ def test_with_a_foreign_candidate(
         assert text in " ".join(capsys.readouterr().err.split())
 
 
-def test_line_one_says_that_a_foreign_model_wins(
+def test_the_first_line_says_that_another_library_wins(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rng = np.random.default_rng(0)

@@ -44,7 +44,7 @@ def test_fit_writes_a_model_and_shows_how_it_learns(capsys) -> None:
     assert type(model).__name__ == "LanguageModel" and model.random_state == 0
 
 
-def test_samples_are_as_long_as_asked_and_stand_apart(capsys) -> None:
+def test_samples_have_the_length_asked_for_and_are_separated(capsys) -> None:
     assert main(["lm", "fit", "book.txt", *SHORT, "--sample", "9"]) == 0
     told = capsys.readouterr().err.splitlines()
     lines = [line for line in told if line.startswith("certus: step")]
@@ -158,7 +158,7 @@ def test_a_damaged_or_foreign_file_is_refused(trained: Path, capsys) -> None:
         (["lm", "decompress", "book.txt", "new.txt"], 2, "does not end in .lm"),
     ],
 )
-def test_mistakes_are_said_in_a_sentence(args, code, told, capsys) -> None:
+def test_mistakes_get_a_clear_message(args, code, told, capsys) -> None:
     assert main(args) == code
     assert told in " ".join(capsys.readouterr().err.split())
 

@@ -83,14 +83,14 @@ def test_numbers_on_the_bundled_example(
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-def test_what_a_name_predicts_is_what_its_class_is() -> None:
+def test_the_task_of_a_name_is_that_of_its_class() -> None:
     for model in MODELS.values():
         labels = is_classifier(load_class(model)())
         assert labels == (model.predicts == "labels"), model
         assert (model.line and model.line[0].islower()) or model.line[0] == "±"
 
 
-def test_class_names_will_do() -> None:
+def test_class_names_are_accepted() -> None:
     assert find_model("SVC").command == "svc"
     assert find_model("LinearSVC").command == "svm"
     assert find_model("KNeighborsClassifier").command == "knn-classifier"

@@ -61,13 +61,13 @@ def described(value: Any) -> Any:
     return np.shape(value), np.asarray(value).dtype
 
 
-def test_the_classes_meant_are_among_them() -> None:
+def test_the_expected_classes_are_in_the_list() -> None:
     assert {"KMeans", "GaussianMixture", "PCA", "TruncatedSVD"} <= set(CLASSES)
     assert {"FactorAnalysis", "kmeans_plusplus"} <= set(SHARED)
 
 
 @pytest.mark.parametrize("name", sorted(SHARED))
-def test_parameters_are_theirs_in_their_order(name: str) -> None:
+def test_parameters_are_those_of_scikit_learn_in_its_order(name: str) -> None:
     ours, theirs = (parameters(one) for one in SHARED[name])
     more = {"max_time"} | MORE.get(name, set())
     assert [key for key in ours if key not in more] == list(theirs)
@@ -102,7 +102,7 @@ def test_fitted_attributes_have_their_names_shapes_and_types(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_methods_take_what_theirs_take(name: str) -> None:
+def test_methods_take_the_arguments_of_scikit_learn(name: str) -> None:
     ours, theirs = SHARED[name]
     assert public(theirs) <= public(ours)
     for key in public(theirs):

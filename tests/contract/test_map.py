@@ -41,7 +41,7 @@ def test_every_public_class_that_can_be_fitted_has_a_row():
     assert found == {row.name: row.home for row in ROWS}
 
 
-def test_a_row_says_shared_where_scikit_learn_has_the_class():
+def test_the_registry_marks_classes_that_scikit_learn_has():
     for row in ROWS:
         try:
             theirs = import_module(f"sklearn.{row.home}")
@@ -52,7 +52,7 @@ def test_a_row_says_shared_where_scikit_learn_has_the_class():
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_name_that_only_scikit_learn_has_gets_a_sentence(package):
+def test_a_name_that_only_scikit_learn_has_gets_a_helpful_error(package):
     module = import_module(f"certus.{package}")
     theirs = import_module(f"sklearn.{package}")
     for name in set(getattr(theirs, "__all__", ())) - set(module.__all__):
@@ -169,7 +169,7 @@ def test_every_public_package_is_a_name_of_certus():
     assert set(certus._PACKAGES) <= set(certus.__all__) == set(dir(certus))
 
 
-def test_the_sentence_reaches_an_import_statement():
+def test_the_helpful_error_reaches_an_import_statement():
     with pytest.raises(
         ImportError, match=r"has no BayesianRidge.*certus\.certify says"
     ):
@@ -178,7 +178,7 @@ def test_the_sentence_reaches_an_import_statement():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", ["linear_model.HuberRegressor", "svm.LinearSVC"])
-def test_a_remedy_names_our_class_where_it_is(name):
+def test_a_suggested_fix_names_our_class_by_its_place(name):
     home, _, cls = name.partition(".")
     X = np.random.default_rng(0).normal(size=(30, 3)) * [1, 10, 100]
     theirs = getattr(import_module(f"sklearn.{home}"), cls)(max_iter=1)

@@ -132,7 +132,7 @@ def test_a_model_file_holds_buffers_and_frozen_weights(tmp_path):
     assert not other.training
 
 
-def test_a_module_of_the_users_own_is_refused_by_save(tmp_path):
+def test_save_refuses_a_module_that_the_user_wrote(tmp_path):
     X, y = example(small())
     model = NeuralClassifier(nn.Linear(4, 3), max_iter=2).fit(X, y)
     with pytest.raises(ModelFileError, match=r"Linear.*never code.*joblib"):

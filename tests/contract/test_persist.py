@@ -318,7 +318,7 @@ def test_an_unfitted_model_comes_back(toy, tmp_path):
     assert vars(back) == {"alpha": 3, "inner": None}
 
 
-def test_callbacks_stay_behind(toy, tmp_path):
+def test_callbacks_are_not_copied_with_the_model(toy, tmp_path):
     model = toy()
     model._skl_callbacks = [print]
     assert not hasattr(load(save(model, tmp_path / "m.certus")), "_skl_callbacks")
@@ -383,7 +383,7 @@ class Callable:
         (Status, "the class"),
     ],
 )
-def test_what_is_not_data_is_refused_by_name(toy, tmp_path, value, words):
+def test_objects_that_are_not_data_are_refused_by_name(toy, tmp_path, value, words):
     path = tmp_path / "m.certus"
     with pytest.raises(ModelFileError, match=words) as caught:
         save(toy(inner=[0, {"deep": value}]), path)
@@ -405,7 +405,7 @@ def test_nesting_within_the_limit_is_saved(toy, tmp_path):
     assert load(save(toy(alpha=value), tmp_path / "m.certus")).alpha == value
 
 
-def test_their_class_of_the_same_name_is_refused(tmp_path):
+def test_a_class_of_scikit_learn_of_the_same_name_is_refused(tmp_path):
     with pytest.raises(ModelFileError, match=r"only certus models.*joblib"):
         save(TheirRidge(), tmp_path / "m.certus")
 

@@ -1,7 +1,7 @@
 """Texts that users see are in plain English: the rules of "How we write".
 
 The list of banned turns grows when a review finds another. Comments and the strings of
-tests are not searched; docstrings are.
+tests are not searched; docstrings and the names of tests are.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from certus.wording import unstopped
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "certus").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 BUILT = {"_build", "generated", "auto_examples"}  # the gallery comes from examples/
 PAGES = [
     ROOT / "README.md",
@@ -82,6 +83,27 @@ BANNED = {
 }
 
 
+#: Turns of test names, beside those of texts, each with a name that it must find.
+BANNED_IN_NAMES = {
+    r"^(?:it|they|theirs?)\b": "it learns digits",
+    r"\btheirs\b": "default parameters are theirs",
+    r"(?<!there )\b(?:is|are) (?:none|no)\b": "laws that are none",
+    r"\b(?:is|are) (?:said|told|dear)\b(?! to)": "a full disk is said",
+    r"\b(?:and|is|are) said(?: to|$)": "windows 1252 is recognised and said",
+    r"\btold (?:apart|from|in)\b": "a bare module is told apart",
+    r"\bdear(?:er|est)?\b": "free and dear divergence are the limits",
+    r"\bones own\b": "a schedule may be ones own",
+    r"\b(?:gets?|in|is|raises?|with) (?:a|one) sentence\b": "bad data gets a sentence",
+    r"\b(?:refused|said) in words$": "wrong vectors are refused in words",
+    r"\bwill do\b": "class names will do",
+    r"\bmake no sense\b": "settings that make no sense",
+    r"\bthat cannot be$": "records that cannot be",
+    r"\b(?:library|learn|user|verifier) s\b": "the fit is scikit learn s",
+    r"\bscikit learns\b": "positive paths are scikit learns",
+    r"^what (?:is|are|was|does|can|cannot|would|has)\b": "what is wrong is said",
+}
+
+
 class Found(NamedTuple):
     """What the rules look at in one module."""
 
@@ -126,6 +148,28 @@ def test_no_text_has_a_banned_turn() -> None:
         for path in paths
         for line, text in read(path)
         if (hit := banned.search(text))
+    ]
+    assert not found, "\n".join(found)
+
+
+def names_of_tests() -> Iterator[tuple[Path, str]]:
+    """Names of tests, as words."""
+    for path in TESTS:
+        for name in re.findall(r"^\s*def test_(\w+)", path.read_text("utf-8"), re.M):
+            yield path, name.replace("_", " ")
+
+
+@pytest.mark.parametrize("turn", BANNED_IN_NAMES)
+def test_a_turn_of_a_name_is_found(turn: str) -> None:
+    assert re.search(turn, BANNED_IN_NAMES[turn])
+
+
+def test_no_name_of_a_test_has_a_banned_turn() -> None:
+    banned = re.compile("|".join([*BANNED, *BANNED_IN_NAMES]))
+    found = [
+        f"{path.relative_to(ROOT)}: {hit.group()!r} in {name!r}"
+        for path, name in names_of_tests()
+        if (hit := banned.search(name))
     ]
     assert not found, "\n".join(found)
 

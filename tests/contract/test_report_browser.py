@@ -166,7 +166,7 @@ def test_the_page_of_a_text_is_quiet_and_fits(tmp_path: Path, width: int) -> Non
     assert len(seen["open"]) == 4 and not any(seen["open"]), "details are folded"
 
 
-def test_dark_follows_the_reader(pages: Path) -> None:
+def test_dark_mode_follows_the_setting_of_the_reader(pages: Path) -> None:
     page = pages / "compared.html"
     light = measure(page, 1400, "--blink-settings=preferredColorScheme=1")
     dark = measure(page, 1400, "--blink-settings=preferredColorScheme=0")

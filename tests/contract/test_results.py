@@ -211,7 +211,7 @@ def test_every_result_is_looked_at_here():
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
-def test_a_result_has_the_one_form(name):
+def test_every_result_has_the_common_form(name):
     found = MADE[name]()
     assert type(found).__name__ == name and isinstance(found, Result)
     assert dataclasses.is_dataclass(found)
@@ -238,12 +238,12 @@ def test_a_picture_is_drawn_on_the_given_axes(name):
     assert any(ax.has_data() for ax in axes)
 
 
-def test_what_names_say_is_not_run():
+def test_code_in_names_is_not_run():
     table = fairness.independence(y, np.where(y == 1, "<b>x", "z"))
     assert "<b>x" not in table._repr_html_() and "&lt;b&gt;x" in table._repr_html_()
 
 
-def test_words_stand_left_numbers_right_and_a_wide_table_scrolls():
+def test_words_align_left_numbers_right_and_wide_tables_scroll():
     from certus.language import AnswerComparison
 
     found = AnswerComparison(["a 1e5"], ["b"], ["c"], [math.nan], [1e-9], [-0.3])

@@ -74,7 +74,7 @@ def test_every_solver_has_the_one_signature(home: object) -> None:
     assert issubclass(hints["return"], Solution)
 
 
-def test_a_solution_has_typed_witnesses_and_no_drawer() -> None:
+def test_a_solution_has_typed_witnesses_and_no_untyped_store() -> None:
     names = [one.name for one in fields(Solution)]
     assert names == ["primal", "gap", "status", "n_iter", "dual", "direction"]
 
@@ -122,7 +122,7 @@ def test_every_solver_stops_on_request_and_at_its_target(pair: tuple) -> None:
     assert np.isfinite(found.primal).all()
 
 
-def test_what_a_penalty_lacks_is_said_before_the_first_step() -> None:
+def test_an_operation_that_a_penalty_lacks_is_named_before_the_first_step() -> None:
     X, y, label = data()
     ones, design = np.ones(60), Design(X, None, centre=False)
     rows = NewtonRows(X, label, ones, 60.0)

@@ -193,7 +193,7 @@ def test_copies_behave_alike(towns):
     assert not hasattr(clone(pipeline), "estimator_")
 
 
-def test_what_is_shown(towns):
+def test_printing_shows_the_parameters_and_the_columns(towns):
     X, _ = towns
     encoder = TableEncoder()
     defaults = (
@@ -214,7 +214,7 @@ def test_what_is_shown(towns):
     assert "<td><script>" not in hostile._repr_html_()
 
 
-def test_arrays_match_frames_by_position_with_scikit_learns_warning(towns):
+def test_arrays_match_frames_by_position_with_the_warning_of_scikit_learn(towns):
     X, _ = towns
     named, unnamed = TableEncoder().fit(X), TableEncoder().fit(X.to_numpy())
     with pytest.warns(UserWarning, match="does not have valid feature names"):

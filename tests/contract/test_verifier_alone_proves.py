@@ -111,7 +111,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return strangers
 
 
-def test_fits_prove_nothing_themselves(made: list[str]) -> None:
+def test_fits_make_no_proved_claim_themselves(made: list[str]) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 4))
     y = X @ [1.0, -2.0, 0.5, 0.0] + 0.1 * rng.normal(size=80)

@@ -24,7 +24,7 @@ def test_every_case_is_solved_without_a_fault(case: cases.Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases.CONVEX, ids=lambda case: case.name)
-def test_the_true_problem_is_what_the_case_solves(case: cases.Case) -> None:
+def test_no_point_near_the_solution_of_a_case_is_better(case: cases.Case) -> None:
     """Else a point near it would be better."""
     model = case.fit()
     case.excess(model)

@@ -94,7 +94,7 @@ def test_a_pair_that_acts_together_is_found() -> None:
     assert AdditiveRegressor(max_bins=16, interactions=0).fit(A, y).score(A, y) < 0.6
 
 
-def test_what_was_never_seen_adds_nothing() -> None:
+def test_a_value_not_seen_in_training_adds_nothing() -> None:
     model = made("squared_error", interactions=0).fit(X, Y)
     row = X[:1].copy()
     row[0, 3] = 17.0

@@ -210,7 +210,7 @@ def test_empirical_bernstein_moves_and_stretches_with_the_loss(
         assert getattr(found, end) == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
 
-def test_one_loss_says_nothing_and_equal_losses_say_much():
+def test_one_loss_gives_no_interval_and_equal_losses_a_narrow_one():
     alone = empirical_bernstein([0.3])
     assert (alone.low, alone.high) == (0.0, 1.0)
     constant = empirical_bernstein(np.full(10_001, 0.3))
@@ -275,7 +275,7 @@ def test_an_interval_is_plain_frozen_data():
         (lambda: bounded_mean([]), ValueError, "at least one"),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(call, error, words):
+def test_nonsense_is_refused_with_a_clear_message(call, error, words):
     with pytest.raises(error, match=words):
         call()
 

@@ -185,7 +185,7 @@ def test_a_target_is_met_by_the_upper_end():
         assert claim.target == target and claim.mark == ("✓" if met else "✗")
 
 
-def test_an_interval_of_ones_own_becomes_a_claim():
+def test_a_custom_interval_becomes_a_claim():
     found = clopper_pearson(10, 100, 0.01)
     claim = interval_claim(found, "coverage", detail="a sentence", objective="P(A)")
     assert (claim.name, claim.detail, claim.objective) == (
@@ -244,7 +244,7 @@ def test_no_word_of_a_mean_for_one_row():
         (lambda: risk_claims([0, 1], "binary", models=0), "models"),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(call, words):
+def test_nonsense_is_refused_with_a_clear_message(call, words):
     with pytest.raises(ValueError, match=words):
         call()
 

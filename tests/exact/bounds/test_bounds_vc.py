@@ -313,6 +313,6 @@ def test_a_constant_growth_function_gives_the_finite_bound(n, delta, models):
         (lambda: vc_bound(10, 2.0, growth=3), "delta"),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(call, words):
+def test_nonsense_is_refused_with_a_clear_message(call, words):
     with pytest.raises(ValueError, match=words):
         call()

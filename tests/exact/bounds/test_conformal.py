@@ -126,12 +126,12 @@ def test_the_floor_is_missed_with_probability_delta(
 
 
 @pytest.mark.parametrize("bad", [0, 1, -0.1, 1.5, math.nan, True, "0.9", None])
-def test_a_coverage_that_is_none(bad: Any) -> None:
+def test_a_coverage_that_is_not_a_probability_is_refused(bad: Any) -> None:
     with pytest.raises(ValueError, match="number between 0 and 1"):
         conformal_rank(10, bad)
 
 
-def test_scores_that_are_none() -> None:
+def test_invalid_scores_are_refused() -> None:
     with pytest.raises(ValueError, match="NaN"):
         conformal_quantile([1.0, math.nan], 0.5)
     for bad in ([], [[1.0]], 3.0):
@@ -408,7 +408,7 @@ def test_a_repeated_experiment_is_not_the_fit() -> None:
     assert "on average" in model._repr_html_()
 
 
-def test_not_ready() -> None:
+def test_unfitted_models_are_refused() -> None:
     X, _, y = rows()
     for method in ("predict_interval", "predict_set"):
         with pytest.raises(NotFittedError, match="not fitted"):
@@ -434,7 +434,7 @@ def test_intervals_are_for_regressors_and_sets_for_classifiers() -> None:
         names.predict_set(X, delta=0)
 
 
-def test_targets_that_cannot_serve() -> None:
+def test_unsuitable_targets_are_refused() -> None:
     X, labels, y = rows()
     ridge = linear_model.Ridge().fit(X[:60], y[:60])
     Xc, yc = X[60:], y[60:]
@@ -484,7 +484,7 @@ class Wild(RegressorMixin, Conformal, BaseEstimator):
         return np.asarray(X)[:, 0]
 
 
-def test_predictions_that_are_no_numbers_count_as_far_off() -> None:
+def test_predictions_that_are_not_numbers_count_as_far_off() -> None:
     X = np.zeros((19, 1))
     X[:4, 0] = np.nan, np.inf, -np.inf, np.nan
     model = Wild().fit(X, X).calibrate(X, np.arange(19.0))
@@ -501,7 +501,7 @@ def test_predictions_that_are_no_numbers_count_as_far_off() -> None:
     assert claim.strength is Strength.REFUSED and "are NaN" in claim.detail
 
 
-def test_only_what_is_supervised() -> None:
+def test_only_regressors_and_classifiers_can_be_calibrated() -> None:
     class Mute(Conformal, BaseEstimator):
         def fit(self, X: Any) -> Any:
             self.done_ = True
@@ -552,7 +552,7 @@ def test_table_pipelines(model: Any, tmp_path: Path) -> None:
         getattr(pipeline, predict)(table)
 
 
-def test_rows_of_a_kernel_of_ones_own() -> None:
+def test_rows_of_a_custom_kernel() -> None:
     """Rows that are NaNs: words, compared by their common letters."""
     words = [a + b for a in "abcdefgh" for b in "aeiouxyz"]
     y = np.array([ord(word[0]) - 97.0 + 0.01 * i for i, word in enumerate(words)])

@@ -483,7 +483,7 @@ def test_small_integers_do_not_wrap(form: Any) -> None:
     assert found.value == pytest.approx(model.certificate_.value)
 
 
-def test_a_prior_off_its_minimum_is_paid_for() -> None:
+def test_a_prior_that_is_not_at_its_minimum_costs_more() -> None:
     """Within a tenth of a standard deviation it stands, but gains nothing by a shift.
 
     Moved a little towards the posterior it would save some divergence.
@@ -688,7 +688,7 @@ def test_the_verifier_has_its_own_inverse() -> None:
 
 @pytest.mark.parametrize("name", ["coef_", "coef_std_", "intercept_", "intercept_std_"])
 @pytest.mark.parametrize("value", [None, "three", np.ones(7), np.ones((3, 4), complex)])
-def test_attributes_that_no_fit_leaves_are_named(name: str, value: Any) -> None:
+def test_attributes_that_no_fit_sets_are_named(name: str, value: Any) -> None:
     X, y = load_iris(return_X_y=True)
     model = StochasticLinearClassifier(max_iter=5)
     with certus.config_context(on_uncertified="ignore"):

@@ -276,7 +276,7 @@ def test_any_small_integers_end_in_a_proved_fixed_point(X, k, seed):
         assert model.inertia_ <= 1e-12
 
 
-def test_float32_that_cannot_tell_rows_apart_is_settled_in_float64():
+def test_rows_beside_a_far_row_are_settled_in_float64():
     """One far row spoils float32 products for all others; labels stay exact."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(500, 3)), [[1e9, 1e9, 1e9]]])
@@ -300,7 +300,7 @@ def test_the_elbow_takes_a_data_frame_and_keeps_its_names():
 
 
 @pytest.mark.catalog("LAT-01")
-def test_rows_that_float32_cannot_tell_apart_are_settled_in_float64():
+def test_rows_near_a_boundary_are_settled_in_float64():
     rng = np.random.default_rng(3)
     X = rng.standard_normal((4000, 3))
     # One row in forty lies a billionth beside the plane between two centres.

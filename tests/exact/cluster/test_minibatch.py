@@ -100,7 +100,7 @@ def test_certificate_says_what_holds():
     assert on.certificate_.met and on.inertia_ <= model.inertia_
 
 
-def test_without_labels_nothing_is_said_about_them():
+def test_data_without_labels_give_no_claim_about_labels():
     model = MiniBatchKMeans(5, compute_labels=False, random_state=0).fit(X)
     with_them = MiniBatchKMeans(5, random_state=0).fit(X)
     assert not hasattr(model, "labels_")

@@ -300,7 +300,7 @@ def test_sizes_whose_squares_leave_the_range(scale):
 
 @pytest.mark.parametrize("name", ["coef_", "intercept_", "weights_"])
 @pytest.mark.parametrize("value", [None, "three", np.ones(7), [np.ones(3), None]])
-def test_attributes_that_no_fit_leaves_are_named(name, value):
+def test_attributes_that_no_fit_sets_are_named(name, value):
     X, Y = rows()
     model = DeepLinearNetwork((8,), random_state=0).fit(X, Y)
     setattr(model, name, value)

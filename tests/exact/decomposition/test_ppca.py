@@ -22,7 +22,7 @@ def rows(n=150, d=6, k=3, seed=0):
 
 @pytest.mark.catalog("LAT-21")
 @pytest.mark.parametrize("k", [0, 1, 2, 5, 6])
-def test_closed_form_agrees_with_scikit_learns_pca(k):
+def test_the_closed_form_agrees_with_pca_of_scikit_learn(k):
     X = rows()
     n, d = X.shape
     model = ProbabilisticPCA(k).fit(X)
@@ -52,7 +52,7 @@ def test_closed_form_has_the_stated_shape():
 
 
 @pytest.mark.catalog("LAT-21")
-def test_no_other_point_is_likelier():
+def test_no_other_point_is_more_likely():
     X = rows(n=60, d=4, k=2)
     model = ProbabilisticPCA(2).fit(X)
 

@@ -152,7 +152,7 @@ def test_a_wrong_gradient_shows(factor):
     assert ratio.strength is Strength.MEASURED and f"{factor:.6f}" in ratio.detail
 
 
-def test_negative_curvature_is_said_plainly():
+def test_negative_curvature_is_reported():
     claims = {c.name: c for c in check(Forged(1.0), "full")}
     assert claims["smallest_curvature"].value == pytest.approx(-1.0)
     assert "not a minimum" in claims["smallest_curvature"].detail
@@ -160,7 +160,7 @@ def test_negative_curvature_is_said_plainly():
     assert "longer than 0.67 diverge" in claims["largest_curvature"].detail
 
 
-def test_curvatures_that_the_gradient_does_not_confirm_say_nothing():
+def test_curvatures_that_the_gradient_does_not_confirm_give_no_theorem():
     lent = Forged(1.0)
     lent.product = lambda theta, v: np.array([1.0, 2.0, 5.0]) * v
     claims = {c.name: c for c in check(lent, "full")}
@@ -252,7 +252,7 @@ def test_a_loss_that_cannot_be_computed_is_not_measured():
 
 
 @pytest.mark.parametrize("level", ["quick", "full"])
-def test_nothing_is_promised(level):
+def test_claims_of_this_level_are_measured_and_never_met(level):
     lent = Forged(1.0)
     claims = check(lent, level)
     lent.gradient = None

@@ -136,7 +136,7 @@ def network_of(model: Any, y: Array, s: Array | None = None) -> PerceptronProble
 
 
 @pytest.mark.parametrize("s", [None, WEIGHTS], ids=["unweighted", "weighted"])
-def test_the_stated_loss_is_the_librarys(s: Array | None) -> None:
+def test_the_stated_loss_is_that_of_the_library(s: Array | None) -> None:
     """Our forward pass gives the loss that the last lbfgs iteration reports."""
     for y, model in (
         (SINES, regressor(solver="lbfgs", alpha=0.5, max_iter=3)),
@@ -227,7 +227,7 @@ def test_the_model_is_left_as_it_was() -> None:
         assert np.array_equal(a, b)
 
 
-def test_weights_that_are_no_numbers_are_not_measured() -> None:
+def test_weights_that_are_not_numbers_are_not_measured() -> None:
     model = fit(regressor(solver="adam"), SINES[:, 0])
     model.coefs_[0][0, 0] = np.nan
     found = certify(model, X, SINES[:, 0])

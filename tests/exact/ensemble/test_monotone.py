@@ -38,7 +38,7 @@ def random_trees(rng, n_trees, depth, columns=2, cuts=3):
     )
 
 
-def test_a_fall_is_found_exactly_where_the_grid_has_one():
+def test_a_decrease_is_found_exactly_where_the_grid_has_one():
     rng = np.random.default_rng(0)
     grid = np.arange(-0.5, 4)
     points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1)

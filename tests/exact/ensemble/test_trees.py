@@ -126,7 +126,9 @@ def test_arrays_that_are_not_trees_are_refused():
         ("ExtraTreesRegressor", Y, {"n_estimators": 5, "min_samples_leaf": 5}),
     ],
 )
-def test_our_fit_is_scikit_learns_and_its_leaves_are_proved(name, y, options, tmp_path):
+def test_our_fit_is_that_of_scikit_learn_and_its_leaves_are_proved(
+    name, y, options, tmp_path
+):
     options["random_state"] = 0
     s = np.random.default_rng(1).integers(1, 4, len(y))
     ours = getattr(ensemble, name)(**options).fit(X, y, sample_weight=s)

@@ -113,7 +113,7 @@ def compare_with_measures(
 
 
 @pytest.mark.catalog("FAIR-06")
-def test_one_criterion_misses_by_what_is_said() -> None:
+def test_one_criterion_misses_by_the_stated_amount() -> None:
     rng = np.random.default_rng(0)
     informative = 0
     tables = [tuple(map(tuple, rng.integers(1, 12, (2, 4)))) for _ in range(400)]

@@ -93,7 +93,7 @@ def test_ratios() -> None:
     assert gap.ratio_low < gap.ratio < gap.ratio_high < 0.3
 
 
-def test_one_gap_settles_the_matter() -> None:
+def test_the_gap_that_needs_fewer_rows_decides() -> None:
     """Of two metrics that differ, the one settled sooner says how many rows."""
     y = np.repeat([1, 0, 1, 0], 100)
     d = np.concatenate([np.arange(100) < k for k in (60, 40, 45, 32)]).astype(int)
@@ -113,7 +113,7 @@ def rates(cells: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.catalog("FAIR-06")
-def test_what_must_be_missed_follows_from_any_intervals_that_hold() -> None:
+def test_the_necessary_miss_follows_from_any_valid_intervals() -> None:
     rng = np.random.default_rng(1)
     close = np.zeros(3)
     pairs = (([1], [2, 3]), ([1], [4, 5]), ([2, 3], [4, 5]))
@@ -137,7 +137,7 @@ def test_what_must_be_missed_follows_from_any_intervals_that_hold() -> None:
 
 
 @pytest.mark.catalog("FAIR-06")
-def test_what_is_promised_is_less_than_what_is_seen() -> None:
+def test_the_guaranteed_conflict_is_below_the_observed_one() -> None:
     y = np.repeat([1, 0, 1, 0], [300, 200, 100, 400])
     d = np.where(np.arange(1000) % 5 > 0, y, 1 - y)
     found = exclusivity(y, d, np.repeat(["a", "b"], 500))

@@ -162,7 +162,7 @@ def test_verdicts_for_large_known_and_equal_groups() -> None:
 
 
 @pytest.mark.parametrize("rates", [(0.5, 0.5), (0.6, 0.5), (0.3, 0.29), (0.0, 0.1)])
-def test_the_rows_that_would_do_do(rates) -> None:
+def test_the_number_of_rows_asked_for_is_enough(rates) -> None:
     """With so many rows at the same rates it is settled; with half of them not."""
 
     def table(n: int):
@@ -177,7 +177,7 @@ def test_the_rows_that_would_do_do(rates) -> None:
         assert table(rows // 2).holds is None
 
 
-def test_at_least_is_rounded_down() -> None:
+def test_a_lower_bound_is_rounded_down() -> None:
     from certus.fairness.gaps import floor
 
     assert floor(0.12999) == "0.129" and floor(0.0999999) == "0.0999"
@@ -388,7 +388,7 @@ def test_a_table_is_shown_as_text_html_json_and_figure() -> None:
     pyplot.close(figure)
 
 
-def test_what_the_interval_of_a_mean_rests_on_is_said() -> None:
+def test_the_interval_of_a_mean_states_its_assumptions() -> None:
     """A rare score of 1000 is not seen, and moves the mean beyond every end."""
     rng = np.random.default_rng(0)
     a = rng.integers(0, 2, 400)

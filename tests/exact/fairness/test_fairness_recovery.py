@@ -40,7 +40,7 @@ def test_many_weak_columns_recover_the_attribute() -> None:
     assert "can be recovered" in known.verdict
 
 
-def test_chance_is_told_from_recovery() -> None:
+def test_chance_is_distinguished_from_recovery() -> None:
     X, _ = proxies(20_000, 3, 0.0, 0)
     member = np.random.default_rng(1).integers(0, 2, 20_000)
     found = recovery(X, member)
@@ -68,7 +68,7 @@ def test_the_folds_are_judged_on_rows_not_fitted_on() -> None:
 
 
 @pytest.mark.parametrize("model", [LogisticRegression(), RidgeClassifier()])
-def test_any_classifier_with_scores_will_do(model) -> None:
+def test_any_classifier_with_scores_is_accepted(model) -> None:
     X, member = proxies(600, 10, 0.8, 4)
     names = np.array(["one", "two"])[member]
     found = recovery(X, names, estimator=model)
@@ -92,7 +92,7 @@ def test_frames_with_text_and_gaps_several_groups_and_missing_ones() -> None:
     assert "(missing)" in str(found) and "city=north" in str(found)
 
 
-def test_what_cannot_be_recovered_is_told() -> None:
+def test_attributes_that_cannot_be_recovered_are_reported() -> None:
     X, member = proxies(20, 2, 1.0, 6)
     with pytest.raises(ValueError, match="only one value"):
         recovery(X, np.zeros(20))

@@ -324,7 +324,7 @@ def test_the_mixture_is_the_best_of_all_mixtures(criterion: str, gap: float) -> 
 
 
 @pytest.mark.catalog("FAIR-09")
-def test_the_gap_bounds_what_is_missing_and_shrinks() -> None:
+def test_the_gap_bounds_the_missing_gain_and_shrinks() -> None:
     rng = np.random.default_rng(9)
     g = rng.choice(["a", "b"], 400)
     z = rng.integers(0, 12, 400) + 3 * (g == "b")

@@ -248,7 +248,7 @@ def test_three_classes_and_weights() -> None:
     np.testing.assert_allclose(one.predict_proba(X).sum(axis=1), 1)
 
 
-def test_what_has_no_l2_penalty_is_refused() -> None:
+def test_models_without_an_l2_penalty_are_refused() -> None:
     X, y, g = data(10, 80)
     for estimator in (
         Lasso(),

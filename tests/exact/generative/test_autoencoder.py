@@ -155,7 +155,7 @@ def test_faults_are_found(sparse: Autoencoder, tmp_path, monkeypatch) -> None:
         certify(again, X)
 
 
-def test_a_code_that_says_nothing_is_named() -> None:
+def test_a_code_without_information_is_named() -> None:
     X = np.random.default_rng(0).normal(size=(300, 3))
     model = Autoencoder(n_components=2, hidden_layer_sizes=(8,), max_iter=20).fit(X)
     with torch.no_grad():
@@ -177,7 +177,7 @@ def test_new_rows_and_outliers_have_a_level(sparse: Autoencoder) -> None:
     assert sparse.predict_outlier(DIGITS[900:], 0.1).mean() < 0.2
 
 
-def test_there_is_nothing_to_draw_from(sparse: Autoencoder) -> None:
+def test_drawing_from_no_distribution_is_refused(sparse: Autoencoder) -> None:
     assert not hasattr(sparse, "sample")
     with pytest.raises(AttributeError, match="VariationalAutoencoder"):
         sparse.sample(3)

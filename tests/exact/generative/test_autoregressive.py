@@ -109,7 +109,7 @@ def test_the_density_integrates_to_one_over_values_and_numbers(model) -> None:
     assert total == pytest.approx(1, abs=1e-9)
 
 
-def test_it_is_never_worse_than_its_tree_on_held_out_rows_and_learns() -> None:
+def test_the_network_is_never_worse_than_its_tree_on_held_out_rows() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 2, (2, 3000))
     X = np.column_stack([a, b, a ^ b])  # no tree of pairs sees this
@@ -142,7 +142,9 @@ def test_samples_have_the_atoms_and_the_dependence_of_the_rows(model) -> None:
 @pytest.mark.parametrize(
     "given", [{0: 2}, {1: 0.0}, {2: (1.0, 2.0)}, {1: (1, 4), 0: 1}]
 )
-def test_conditions_are_met_and_follow_the_conditional_law(model, given) -> None:
+def test_conditions_are_met_and_draws_follow_the_conditional_distribution(
+    model, given
+) -> None:
     S = model.sample(800, given=given, random_state=0)
     every = model.sample(30_000, random_state=1)
     kept = np.ones(len(every), dtype=bool)
@@ -171,7 +173,7 @@ def test_gaps_get_the_expected_number_or_the_likeliest_category(model) -> None:
 # -- certificates ---------------------------------------------------------------------
 
 
-def test_it_is_certified(whole) -> None:
+def test_a_whole_autoregressive_model_is_certified(whole) -> None:
     found = whole.certificate_
     assert found.met and found.primary == "normalised"
     for name in ("normalised", "log_density", "stated_score"):
@@ -212,14 +214,14 @@ def test_a_lost_constant_is_seen(model, monkeypatch) -> None:
     assert found["log_density"].met is False and not found.met
 
 
-def test_draws_of_another_law_are_seen(model) -> None:
+def test_draws_from_another_distribution_are_found(model) -> None:
     model.__class__ = WrongDraws
     found = certus.certify(model, mixed(1200, 0))
     assert found["sample_density"].met is False and not found.met
     assert found["log_density"].met
 
 
-def test_a_column_that_sees_itself_is_seen(model) -> None:
+def test_a_column_that_leaks_the_target_is_found(model) -> None:
     model.network_.seen[1, 1] = 1.0
     found = certus.certify(model, mixed(1200, 0))
     assert found["normalised"].met is False and not found.met
@@ -243,7 +245,7 @@ def test_cells_that_do_not_belong_to_the_network_are_refused(model) -> None:
         certus.certify(model, mixed(100, 0))
 
 
-def test_files_keep_the_law_and_its_draws(model, tmp_path) -> None:
+def test_files_keep_the_distribution_and_its_draws(model, tmp_path) -> None:
     again = certus.load(model.save(tmp_path / "law.certus"))
     X = mixed(50, 2)
     np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))

@@ -83,7 +83,7 @@ def factors() -> VariationalAutoencoder:
     return VariationalAutoencoder(hidden_layer_sizes=()).fit(X)
 
 
-def test_linear_codes_have_the_conditional_normal_law(factors) -> None:
+def test_linear_codes_have_the_conditional_normal_distribution(factors) -> None:
     """Known values in units of the fit, a constant column among them."""
     C = np.asarray(factors.weights_["decoder.output.weight"])
     C = (C @ C.T + factors.noise_variance_ * np.eye(3)) * np.outer(
@@ -149,7 +149,7 @@ def test_rows_of_a_diffusion_in_a_range() -> None:
     assert rows[y == "a", 1].mean() > rows[y == "b", 1].mean() + 0.5
 
 
-def test_a_known_value_moves_the_rest_of_a_diffusions_rows() -> None:
+def test_a_known_value_moves_the_rest_of_the_rows_of_a_diffusion() -> None:
     """Nearly the conditional law; within a class there are no shares to miss."""
     made = diffusion().sample(800, given={0: -0.5}, random_state=0)
     assert (made[:, 0] == -0.5).all()
@@ -190,7 +190,7 @@ def test_cut_normals_keep_their_digits() -> None:
         )
 
 
-def test_a_flow_says_the_same_as_before() -> None:
+def test_a_saved_flow_gives_the_same_answers() -> None:
     X = np.random.default_rng(0).normal(size=(200, 2)) @ [[1, 0.8], [0, 0.6]]
     flow = NormalizingFlow(layers="linear").fit(X)
     made = flow.sample(500, given={0: 1.0}, random_state=0)

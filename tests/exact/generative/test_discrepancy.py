@@ -30,7 +30,7 @@ def test_the_estimate_is_the_closed_form_for_gaussians() -> None:
 
 
 @pytest.mark.catalog("GEN-21")
-def test_the_unbiased_estimate_has_mean_zero_for_equal_laws() -> None:
+def test_the_unbiased_estimate_has_mean_zero_for_equal_distributions() -> None:
     rng = np.random.default_rng(1)
     pairs = [(rng.normal(size=(15, 1)), rng.normal(size=(20, 1))) for _ in range(400)]
     found = np.array([mmd(X, Y, bandwidth=1.0) for X, Y in pairs])
@@ -56,7 +56,7 @@ def test_sums_are_those_over_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mmd(X, Y, bandwidth=0.7) == pytest.approx(direct, rel=1e-12)
 
 
-def test_it_does_not_change_with_a_shift_of_all_rows() -> None:
+def test_the_discrepancy_does_not_change_with_a_shift_of_all_rows() -> None:
     rng = np.random.default_rng(3)
     X, Y = rng.normal(size=(30, 2)), rng.normal(size=(30, 2))
     near, far = mmd(X, Y), mmd(X + 1e6, Y + 1e6)
@@ -78,5 +78,5 @@ def test_the_level_and_the_power_of_the_permutation_test() -> None:
     assert found.statistic == pytest.approx(mmd(X, Y, bandwidth=found.bandwidth))
 
 
-def test_equal_rows_are_no_evidence() -> None:
+def test_equal_rows_give_no_evidence() -> None:
     assert mmd_test(np.ones((8, 2)), np.ones((5, 2)), random_state=0).pvalue == 1.0

@@ -65,7 +65,7 @@ def laws(seed: int, size: int = 6) -> tuple[Any, Any]:
 
 @pytest.mark.catalog("GEN-04")
 @pytest.mark.parametrize("name", NAMES)
-def test_each_is_its_direct_formula(name: str) -> None:
+def test_each_score_equals_its_direct_formula(name: str) -> None:
     q, p = laws(0)
     assert f_divergence(q, p, name) == pytest.approx(DIRECT[name](q, p), rel=1e-12)
     assert f_divergence(q, q, name) == pytest.approx(0.0, abs=1e-15)
@@ -81,7 +81,7 @@ def test_each_is_its_direct_formula(name: str) -> None:
 @pytest.mark.catalog("GEN-04")
 @given(seed=st.integers(0, 2**31), name=st.sampled_from(NAMES), c=st.floats(-5, 5))
 @settings(max_examples=60, deadline=None)
-def test_it_is_not_negative_and_a_linear_term_changes_nothing(
+def test_the_divergence_is_not_negative_and_a_linear_term_changes_nothing(
     seed: int, name: str, c: float
 ) -> None:
     q, p = laws(seed, 5)

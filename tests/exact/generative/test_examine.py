@@ -94,7 +94,7 @@ def test_distances_are_those_of_scipy_and_bands_hold_their_order() -> None:
     )
 
 
-def test_told_apart_is_a_count_with_its_exact_bound() -> None:
+def test_the_share_of_recognised_fakes_has_its_exact_bound() -> None:
     rng = np.random.default_rng(2)
     a, b = rng.random(200) ** 0.5, rng.random(200)
     claim, auc = sample_laws.told_apart_claim(a, b, 0.05)
@@ -104,7 +104,7 @@ def test_told_apart_is_a_count_with_its_exact_bound() -> None:
     assert auc == pytest.approx(roc_auc_score(np.repeat([1, 0], 200), np.r_[a, b]))
 
 
-def test_columns_far_apart_are_told_apart() -> None:
+def test_columns_far_apart_are_distinguished() -> None:
     X = load_breast_cancer().data
     X = X[np.random.default_rng(0).permutation(len(X))]
     found = examine(X[:200], X[200:400], X[400:] * 3, random_state=0)
@@ -171,7 +171,7 @@ def test_p_values_under_the_null_are_not_too_small() -> None:
         assert np.sum(p <= 0.1) < 22 and np.sum(p <= 0.5) < 78
 
 
-def test_a_bound_for_epsilon_needs_coins() -> None:
+def test_a_bound_for_epsilon_needs_random_choices() -> None:
     rng = np.random.default_rng(7)
     X = rng.normal(size=(600, 3))
     inside = rng.random(600) < 0.5
@@ -185,7 +185,7 @@ def test_a_bound_for_epsilon_needs_coins() -> None:
     assert coins.value == pytest.approx(math.log(p / (1 - p)), abs=1e-3)
 
 
-def test_words_that_nobody_can_keep_are_refused() -> None:
+def test_words_that_no_vocabulary_can_hold_are_refused() -> None:
     X = np.random.default_rng(8).normal(size=(90, 2))
     found = examine(X[:30], X[30:60], X[60:], random_state=0)
     for name in ("indistinguishable", "anonymous"):

@@ -124,7 +124,7 @@ def test_a_monotone_flow_learns_two_modes_from_one_gaussian() -> None:
 
 
 @pytest.mark.catalog("GEN-01")
-def test_an_implicit_model_has_no_density_and_says_who_judges_its_rows(flow) -> None:
+def test_an_implicit_model_has_no_density_and_names_what_judges_its_rows(flow) -> None:
     class Sampler(ImplicitModel):
         def fit(self, X: Any, y: Any = None) -> Sampler:
             self.network_, self.shape_ = nn.Identity(), X.shape[1:]

@@ -103,7 +103,7 @@ class WrongConstant(NormalizingFlow):
         return super()._log_density(Z) + 1.0
 
 
-def test_a_wrong_sign_of_the_log_determinant_is_seen(model) -> None:
+def test_a_wrong_sign_of_the_log_determinant_is_found(model) -> None:
     model.__class__ = WrongSign
     found = certus.certify(model, rows(300, 0))
     assert found["log_density"].met is False and not found.met
@@ -126,7 +126,7 @@ def test_draws_in_the_wrong_direction_are_seen() -> None:
     assert found["sample_density"].met is False and not found.met
 
 
-def test_a_swapped_mask_is_seen(model) -> None:
+def test_a_swapped_mask_is_found(model) -> None:
     layer = model.network_.layers[0].net[-1]
     layer.mask.copy_(layer.mask.flip(0))
     found = certus.certify(model, rows(300, 0))

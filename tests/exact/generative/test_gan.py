@@ -177,7 +177,7 @@ def test_the_distance_is_bounded_from_below(d: int) -> None:
 
 
 @pytest.mark.catalog("GEN-20")
-def test_point_masses_are_as_far_apart_as_they_are() -> None:
+def test_the_bound_of_two_point_masses_is_their_distance() -> None:
     for theta in (0.5, 2.0):
         X, Y = np.zeros((400, 1)), np.full((400, 1), theta)
         bound = wasserstein_bound(X, Y, random_state=0)
@@ -204,7 +204,7 @@ def test_the_critic_of_a_fit_never_rises_faster_than_one() -> None:
     assert claim.strength is Strength.STATISTICAL and claim.value < 0.5
 
 
-def test_a_wrong_generator_is_told_apart() -> None:
+def test_a_wrong_generator_is_recognised() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1000, 1))
     model = fitted(X, max_iter=300)

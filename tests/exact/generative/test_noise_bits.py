@@ -93,7 +93,7 @@ def rounded_rows(n: int, rng: np.random.Generator) -> np.ndarray:
     return np.round(3 * rng.normal(size=(n, 3)))
 
 
-def test_bits_of_a_known_law(monkeypatch) -> None:
+def test_bits_of_a_known_distribution(monkeypatch) -> None:
     """With the best denoiser the bound is near the entropy, and the interval holds."""
     entropy = -(SHARES * np.log2(SHARES)).sum()
     truth = expected_bits(3.0, 1 / 3)  # the chain ends at one step of the values

@@ -32,7 +32,7 @@ def test_inverse_transform_sampling(law) -> None:
 
 
 @pytest.mark.catalog("GEN-43")
-def test_inverse_transform_sampling_of_discrete_laws() -> None:
+def test_inverse_transform_sampling_of_discrete_distributions() -> None:
     values, p = np.array([5.0, 1.0, 3.0]), np.array([0.2, 0.5, 0.3])
     Q = QuantileMap.discrete(values, p)
     # Q(u) is the least value with F ≥ u, so it jumps after the sums.
@@ -55,7 +55,7 @@ def test_the_empirical_quantiles_are_the_sample() -> None:
 
 @pytest.mark.catalog("GEN-22", "GEN-44")
 @pytest.mark.parametrize("law", LAWS[:3], ids=lambda law: law.dist.name)
-def test_noise_becomes_any_law(law) -> None:
+def test_noise_can_be_turned_into_any_distribution(law) -> None:
     Q = QuantileMap(law.ppf)
     z = np.random.default_rng(1).standard_normal(4000)
     x = Q.from_normal(z)

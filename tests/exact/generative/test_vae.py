@@ -183,7 +183,7 @@ def test_several_draws_and_a_weight_do_not_go_together() -> None:
         VariationalAutoencoder(likelihood="bernoulli").fit(DIGITS * 16)
 
 
-def test_an_importance_weighted_fit_is_no_worse() -> None:
+def test_an_importance_weighted_fit_is_at_least_as_good() -> None:
     X = (DIGITS[:300] > 0.5).astype(float)
     options = {"likelihood": "bernoulli", "hidden_layer_sizes": (32,)}
     fits = [
@@ -255,7 +255,7 @@ def test_bounds_of_new_rows_have_intervals(small: VariationalAutoencoder) -> Non
     assert found["integrated_likelihood"].strength is Strength.PROVED
 
 
-def test_bits_of_rounded_draws_are_those_of_the_normal_law() -> None:
+def test_bits_of_rounded_draws_are_those_of_the_normal_distribution() -> None:
     middle, half = np.array([0.0, 3.0, -12.0, 40.0]), np.full(4, 0.25)
     near = -np.abs(middle[:3])
     truth = np.log(norm.cdf(near + 0.25) - norm.cdf(near - 0.25))

@@ -105,7 +105,7 @@ def test_spreading_has_all_digits_in_either_precision(alpha):
     assert model.certificate_.met and model.certificate_.claims[0].value < 1e-7
 
 
-def test_rounds_stop_when_they_are_told_to():
+def test_rounds_stop_when_asked_to():
     rows = RNG.normal(size=(50, 3))
     system = systems.System(
         systems.rbf_weights(rows, 1.0), *(np.full(50, 0.1) for _ in range(2)), True, 0.5

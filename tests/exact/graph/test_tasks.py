@@ -27,7 +27,7 @@ OFFICER = np.array([club == "Officer" for _, club in KARATE.nodes(data="club")])
     [NodeClassifier(random_state=0), SGCClassifier(), LabelPropagation()],
     ids=lambda model: type(model).__name__,
 )
-def test_two_labels_of_the_karate_club_tell_the_others(model):
+def test_two_labels_of_the_karate_club_determine_the_others(model):
     model.fit(None, {0: "Mr. Hi", 33: "Officer"}, graph=KARATE)
     assert np.sum((model.transduction_ == "Officer") == OFFICER) >= 32
 
@@ -149,7 +149,7 @@ def test_a_graph_may_come_in_any_form(form):
     assert found.certificate_["graph_kept"].met
 
 
-def test_accuracy_on_nodes_kept_back_follows_the_hypergeometric_law():
+def test_accuracy_on_held_out_nodes_is_hypergeometric():
     A, groups = stochastic_block_model(
         [100, 100], [[0.1, 0.02], [0.02, 0.1]], random_state=0
     )

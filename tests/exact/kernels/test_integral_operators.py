@@ -29,7 +29,7 @@ def test_a_kernel_matrix_is_an_integral_operator():
 
 
 @pytest.mark.catalog("CNN-01")
-def test_a_kernel_of_ones_own_solves_a_differential_equation():
+def test_a_custom_kernel_solves_a_differential_equation():
     """∫ min(u, t) f(t) dt is the g with −g″ = f, g(0) = 0 and g′(1) = 0."""
     t = np.linspace(0, 1, 2001)
     share = np.full(len(t), t[1] - t[0])

@@ -338,7 +338,7 @@ def test_the_gaussian_kernel_factors() -> None:
     np.testing.assert_allclose(gram(built, X), gram(t.Gaussian(gamma), X), atol=1e-12)
 
 
-def test_infinite_maps_are_refused_with_a_sentence() -> None:
+def test_infinite_maps_are_refused_with_a_message() -> None:
     for kernel in (
         t.Gaussian(1.0),
         t.Exponentiated(t.Linear()),

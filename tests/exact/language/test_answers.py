@@ -97,7 +97,7 @@ def test_an_answer_must_fit(base: LanguageModel) -> None:
         (["a", "b"], ["c", ""], "must not be empty texts, got 1 of them, the first in"),
     ],
 )
-def test_what_is_not_a_list_of_pairs(
+def test_objects_that_are_not_lists_of_pairs_are_refused(
     base: LanguageModel, prompts: Any, answers: Any, message: str
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=message):

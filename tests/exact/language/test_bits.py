@@ -127,7 +127,9 @@ def test_a_deep_network_is_measured_and_undecided() -> None:
     assert found["bytes_counted"].met
 
 
-def test_numbers_of_a_deep_model_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_a_deep_model_that_are_not_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = SmallModel(layers=8)
     plain = model.token_log_probs
     monkeypatch.setattr(model, "token_log_probs", lambda ids: plain(ids) * np.nan)
@@ -136,7 +138,7 @@ def test_numbers_of_a_deep_model_that_are_none(monkeypatch: pytest.MonkeyPatch) 
     assert status is Status.TOL_NOT_REACHED
 
 
-def test_what_is_refuted_exceeds_the_target_by_more_than_the_rounding() -> None:
+def test_a_refuted_value_exceeds_the_target_by_more_than_its_rounding() -> None:
     """One rule for all claims: computed ± bound against the target."""
     for value, rounding, met in (
         *((0.0, 9e-4, True), (5e-3, 9e-4, False), (5e-3, 3e-3, False)),
@@ -225,7 +227,7 @@ def test_a_tokeniser_that_loses_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(found) == ["bytes_counted"] and status is Status.TOL_NOT_REACHED
 
 
-def test_a_mask_that_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leaking_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     model = SmallModel()
     plain = multi_head.MultiHeadAttention.forward
 

@@ -99,7 +99,7 @@ def test_excess_is_the_divergence_over_all_texts(k: int) -> None:
     assert claim.value > 0
 
 
-def test_the_stationary_law_does_not_move() -> None:
+def test_the_stationary_distribution_does_not_change() -> None:
     law = np.random.default_rng(0).dirichlet(np.ones(3), (3, 3))
     state = chains.stationary(law)
     np.testing.assert_allclose((state[..., None] * law).sum(axis=0), state, atol=1e-14)
@@ -125,7 +125,7 @@ def test_excess_of_long_texts_is_sampled(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("law", [[[0.5, 0.6], [0.5, 0.5]], [[0.5, 0.5]], [1.5, -0.5]])
-def test_laws_that_are_none(law: Any) -> None:
+def test_invalid_probabilities_are_refused(law: Any) -> None:
     with pytest.raises(ValueError, match="law must"):
         chains.excess_claim(Small().read, 3, law, [0, 1], 3)
 

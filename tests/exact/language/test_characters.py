@@ -79,7 +79,7 @@ def test_shares_are_on_the_simplex_and_vectors_are_that_mixture(small):
 
 
 @pytest.mark.catalog("LM-16")
-def test_a_task_gives_its_share_to_the_layer_that_knows_the_answer():
+def test_training_gives_the_largest_share_to_the_informative_layer():
     rng = np.random.default_rng(0)
     H = rng.normal(size=(3, 400, 6))
     Y = H[1] @ rng.normal(size=(6, 2))
@@ -131,7 +131,7 @@ def test_a_run_that_was_cut_off_goes_on_bit_for_bit(tmp_path, monkeypatch):
     np.testing.assert_array_equal(parts.transform(TEXTS), whole.transform(TEXTS))
 
 
-def test_it_stands_before_a_classifier_and_a_regressor(small):
+def test_a_character_encoder_precedes_a_classifier_or_regressor(small):
     y = np.array(["cat", "dog"] * 25)
     pipeline = make_pipeline(clone(small), LogisticRegression())
     assert pipeline.fit(TEXTS, y).score(TEXTS, y) == 1.0

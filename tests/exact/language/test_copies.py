@@ -102,7 +102,7 @@ def test_blocks_of_the_source_hide_nothing(monkeypatch, block):
     assert copies.occur(text, [source], 4).tolist() == [True, True, False, True]
 
 
-def test_equal_hashes_of_different_runs_are_told_apart(monkeypatch):
+def test_equal_hashes_of_different_runs_are_distinguished(monkeypatch):
     """A hash that is always the same decides nothing: the bytes do."""
 
     def constant(data, m, base):

@@ -58,7 +58,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("config", NETWORKS, ids=str)
-def test_scores_are_the_networks(config: dict[str, Any]) -> None:
+def test_scores_are_those_of_the_network(config: dict[str, Any]) -> None:
     made = network(11, **config)
     stream = np.r_[10, np.random.default_rng(0).integers(0, 11, 30)]
     found = decoder_of(made).logits(stream)
@@ -101,7 +101,7 @@ def test_generation_is_deterministic_and_round_trips() -> None:
 @pytest.mark.parametrize(
     "how", [How(), How(0.7), How(1.3, 5), How(1.0, 0, 0.8), How(0.9, 40, 0.9), How(0.0)]
 )
-def test_the_verifier_replays_what_is_drawn(how: How) -> None:
+def test_the_verifier_replays_the_draws(how: How) -> None:
     model = WritingModel(size=0.3)
     drawn = model.generate(
         "Once ",
@@ -163,7 +163,7 @@ def test_a_wide_beam_finds_the_most_probable_text(seed: int) -> None:
     assert narrow.log_probs.sum() <= found.log_probs.sum() + 1e-9
 
 
-def test_a_beam_goes_on_behind_the_context() -> None:
+def test_a_beam_continues_beyond_the_context() -> None:
     made = network(seed=2, context=4)
     found = beam_search(decoder_of(made), np.array([1, 2, 3, 1, 2]), 12, 3)
     stream = np.r_[5, found.ids]

@@ -40,7 +40,7 @@ def test_a_model_accepts_its_own_proposals() -> None:
     np.testing.assert_array_equal(tried.p, tried.q)
 
 
-def test_recorded_laws_make_each_step_the_models() -> None:
+def test_recorded_distributions_make_each_step_that_of_the_model() -> None:
     """The law of a step is a finite sum; it is p to rounding, whatever q is."""
     rule = check_rule(0.9, 5, 0.95, 6)
     seen = set()
@@ -75,7 +75,7 @@ def test_the_verifier_confirms_a_draft() -> None:
         assert certificate["replay"].met, certificate
 
 
-def test_a_record_of_another_law_is_found() -> None:
+def test_a_record_of_another_distribution_is_found() -> None:
     """The raw q in place of the filtered one, as other libraries had it."""
     model, small = WritingModel(size=0.3), WritingModel(size=0.3, seed=1, layers=1)
     drawn = model.generate("Once", 50, draft=small, top_k=20, random_state=2)
@@ -88,7 +88,7 @@ def test_a_record_of_another_law_is_found() -> None:
     assert not certificate["speculative_gap"].met
 
 
-def test_tokens_with_a_draft_have_the_models_law() -> None:
+def test_tokens_with_a_draft_have_the_distribution_of_the_model() -> None:
     """Frequencies of two tokens in a row against their exact probabilities."""
     made, n = network(4, 1), 6_000
     decoder, draft = decoder_of(made), decoder_of(network(4, 7, layers=1))
@@ -128,7 +128,9 @@ def test_counts_propose_and_greedy_tokens_stay_the_same(counted: NGramModel) -> 
             np.testing.assert_array_equal(made.log_probs, alone.log_probs)
 
 
-def test_recorded_laws_of_counts_are_the_models(counted: NGramModel) -> None:
+def test_recorded_distributions_of_counts_are_those_of_the_model(
+    counted: NGramModel,
+) -> None:
     """q is what the n-gram model says after the tokens before, also behind an end."""
     model = WritingModel(size=0.2)
     made = model.generate("Once upon a ", 60, draft=counted, random_state=0)
@@ -143,7 +145,9 @@ def test_recorded_laws_of_counts_are_the_models(counted: NGramModel) -> None:
         assert distance(step_law(q, p, q), p) < 1e-12
 
 
-def test_the_verifier_computes_the_laws_of_counts_again(counted: NGramModel) -> None:
+def test_the_verifier_computes_the_distributions_of_counts_again(
+    counted: NGramModel,
+) -> None:
     end = counted.tokenizer_.special["<|end|>"]
     ids = counted.tokenizer_.encode("Once upon zebras, a time")
     stream = np.r_[end, ids[:9], end, ids[9:]]  # an end in the middle

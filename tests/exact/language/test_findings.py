@@ -53,7 +53,9 @@ def test_a_trained_model_comes_near_the_entropy_rate(model: LanguageModel) -> No
     assert 0 < sampled.value < 0.08
 
 
-def test_another_law_costs_what_it_must(model: LanguageModel) -> None:
+def test_coding_with_another_distribution_costs_the_divergence(
+    model: LanguageModel,
+) -> None:
     """Against a fair coin the model pays the divergence of its own law."""
     fair = entropy_excess(model, [0.5, 0.5], "ab", 12).value
     assert fair > entropy_excess(model, LAW, "ab", 12).value + 0.2
@@ -73,7 +75,7 @@ def test_the_most_probable_text(model: LanguageModel) -> None:
     assert decoding_gap(model, "a", "bbbb", visits=1).value >= other.value - 1e-9
 
 
-def test_what_cannot_be_judged_is_refused(model: LanguageModel) -> None:
+def test_models_that_cannot_be_judged_are_refused(model: LanguageModel) -> None:
     found = decoding_gap(model, "a" * 14, "abab")
     assert found["decoding_gap"].strength is Strength.REFUSED
     assert decoding_gap(model, "a", "ab", max_tokens=3).met is None

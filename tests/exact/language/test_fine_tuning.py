@@ -199,7 +199,9 @@ def test_an_interrupted_fit_goes_on_bit_for_bit(
         clone(parts).fit(PROMPTS, ANSWERS[::-1])
 
 
-def test_it_stops_by_pairs_of_its_own_and_keeps_the_best(base: LanguageModel) -> None:
+def test_fine_tuning_stops_by_held_out_pairs_and_keeps_the_best(
+    base: LanguageModel,
+) -> None:
     other = (["q="] * 6, ["xyz", "zzz", "qqq", "jjj", "kkk", "www"])  # not of the task
     model = FineTuned(base, max_iter=400, n_iter_no_change=2, random_state=0)
     model.fit(PROMPTS, ANSWERS, validation=other)

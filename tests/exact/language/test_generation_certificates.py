@@ -61,7 +61,7 @@ def test_drafts_are_judged(
     assert found["speculative_gap"].value < 1e-5
 
 
-def test_a_search_has_no_numbers_to_replay(model: LanguageModel) -> None:
+def test_a_beam_search_has_nothing_to_replay(model: LanguageModel) -> None:
     found = certus.certify(model.generate("the ", 8, beam=3))
     assert "replay" not in found and found["cache"].met
 
@@ -123,7 +123,7 @@ def test_a_draft_that_used_another_q(
     ],
     ids=str,
 )
-def test_records_that_make_no_sense(
+def test_senseless_records_are_refused(
     model: LanguageModel, change: dict[str, Any]
 ) -> None:
     made = model.generate("the ", 5, random_state=0)

@@ -65,7 +65,7 @@ def test_names_without_a_prefix_and_old_masks(tmp_path: Path) -> None:
     np.testing.assert_allclose(scores(model, [1, 2, 3]), truth, atol=2e-4)
 
 
-def test_a_head_of_its_own(tmp_path: Path) -> None:
+def test_a_custom_head_is_used(tmp_path: Path) -> None:
     config = {**CONFIG, "tie_word_embeddings": False, "n_inner": 40}
     given = weights(config)
     rng = np.random.default_rng(9)
@@ -96,7 +96,7 @@ def test_weights_in_half_precision(tmp_path: Path) -> None:
     np.testing.assert_allclose(scores(read_gpt2(folder), [1, 2]), truth, atol=2e-4)
 
 
-def test_it_goes_through_a_model_file(tmp_path: Path) -> None:
+def test_an_imported_model_goes_through_a_model_file(tmp_path: Path) -> None:
     model = read_gpt2(write(tmp_path / "m"))
     certus.save(model, tmp_path / "m.certus")
     again = certus.load(tmp_path / "m.certus")

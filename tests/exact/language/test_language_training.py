@@ -112,7 +112,7 @@ def test_a_limit_of_time_below_the_plan_keeps_what_there_is():
     assert model.bits_per_byte(TEXT[:500]) < 8
 
 
-def test_it_stops_when_held_out_text_no_longer_gains():
+def test_training_stops_when_held_out_text_no_longer_gains():
     rng = np.random.default_rng(0)
     noise = bytes(rng.integers(97, 123, 3000).tolist())  # nothing to be learnt
     model = LanguageModel(**{**SMALL, "max_iter": 5000}, n_iter_no_change=3)
@@ -125,7 +125,7 @@ def test_it_stops_when_held_out_text_no_longer_gains():
     assert model.validation_bits_ == pytest.approx(least, rel=1e-6)
 
 
-def test_own_text_to_stop_by():
+def test_stopping_by_text_that_the_user_gives():
     model = LanguageModel(**SMALL).fit(TEXT, validation="A dog. A fox. " * 10)
     cost = model.bits_per_byte("A dog. A fox. " * 10)
     assert model.validation_bits_ == pytest.approx(cost)
@@ -271,7 +271,7 @@ def test_muon_takes_matrices_and_adam_the_rest():
     assert sorted(everything) == sorted(names)
 
 
-def test_adams_part_is_torchs_adam():
+def test_the_adam_part_of_muon_is_that_of_torch():
     made = torch.Generator().manual_seed(0)
     a, b = (torch.nn.Parameter(torch.arange(5.0)) for _ in range(2))
     mine = Muon([a], lr=0.1, betas=(0.9, 0.99))

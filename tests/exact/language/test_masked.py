@@ -59,7 +59,7 @@ def weights(model):
 
 
 @pytest.mark.catalog("LM-11")
-def test_gaps_cost_less_than_the_best_possible_left_to_right_model_needs():
+def test_filling_gaps_costs_less_than_any_left_to_right_model():
     """On a Markov chain the law of a letter is known, from one side and from both."""
     model = MaskedLanguageModel(
         tokenizer=Letters(),
@@ -150,7 +150,7 @@ def test_probabilities_of_a_gap_add_up_and_depend_on_both_sides(small):
     assert two.shape == (2, 257)
 
 
-def test_what_is_filled_in_is_the_most_probable_and_the_rest_is_kept(small):
+def test_the_most_probable_value_is_filled_in_and_the_rest_is_kept(small):
     text = "the c<|mask|>t sat"
     best = int(small.mask_probabilities(text)[0, :256].argmax())
     assert small.fill(text) == text.replace("<|mask|>", bytes([best]).decode())
@@ -295,7 +295,7 @@ def test_vectors_depend_on_their_own_text_alone(small):
     )
 
 
-def test_it_stands_before_a_classifier(small):
+def test_a_masked_language_model_precedes_a_classifier(small):
     y = np.array(["cat", "dog"] * 30)
     pipeline = make_pipeline(clone(small), LogisticRegression())
     assert pipeline.fit(TEXTS, y).score(TEXTS, y) == 1.0

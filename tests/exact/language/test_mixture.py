@@ -65,7 +65,7 @@ def test_a_useless_member_gets_no_weight():
     assert lam[1] > 0.005 and np.isfinite(bits(L, lam))
 
 
-def test_the_mixture_is_no_worse_than_its_members_and_sums_to_one(members):
+def test_the_mixture_is_at_least_as_good_as_its_members_and_sums_to_one(members):
     model = MixtureOfModels(members).fit(TEXT)
     own = model.bits_per_byte(TEXT)
     assert own < min(one.bits_per_byte(TEXT) for one in members)

@@ -60,7 +60,7 @@ def test_no_policy_beats_the_closed_form(beta):
 
 
 @pytest.mark.catalog("LM-20")
-def test_free_and_dear_divergence_are_the_limits():
+def test_a_zero_and_an_infinite_penalty_on_divergence_are_the_limits():
     q, r = np.array([0.5, 0.2, 0.3, 0.0]), np.array([1.0, 2.0, 2.0, 9.0])
     free, dear = optimal_policy(q, r, 0), optimal_policy(q, r, math.inf)
     np.testing.assert_allclose(free.probabilities, [0.0, 0.4, 0.6, 0.0])
@@ -367,7 +367,7 @@ def test_draws_do_not_depend_on_who_proposes_them(models):
         np.testing.assert_allclose(law.log, again.log[: len(y)], atol=1e-9)
 
 
-def test_draws_of_the_floored_law_have_its_frequencies(models):
+def test_draws_have_the_frequencies_of_the_floored_distribution(models):
     read = certus.verify.PlainNetwork(models[0].config_, models[0].weights_)
     duel = Duel(read, read, 256, 0.3, 1)
     rng = np.random.default_rng(0)

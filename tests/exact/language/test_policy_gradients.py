@@ -161,7 +161,7 @@ def test_outside_the_clip_the_gradient_is_zero_where_the_advantage_says_so(
     assert float(slope) == pytest.approx(0.0 if over else advantage * ratio)
 
 
-def test_what_is_left_of_an_answer_leaves_the_token_itself_out():
+def test_the_return_of_a_token_does_not_count_its_own_reward():
     values = torch.tensor([1.0, 2.0, 4.0, 10.0, 20.0, 100.0])
     row = torch.tensor([0, 0, 0, 1, 1, 2])
     assert to_go(values, row, 3).tolist() == [6, 4, 0, 20, 0, 0]

@@ -77,7 +77,7 @@ def bradley_terry(prompts: list[str]) -> tuple[list[str], list[str], list[str]]:
 
 @pytest.mark.catalog("LM-19")
 @pytest.mark.parametrize("pooling", ["mean", "last"])
-def test_it_recovers_the_scores_up_to_a_number_for_each_prompt(
+def test_a_reward_model_recovers_scores_up_to_a_number_for_each_prompt(
     base: LanguageModel, pooling: str
 ) -> None:
     """With shares as the law says, its scores log s are the maximum of likelihood."""
@@ -136,7 +136,7 @@ def test_the_head_is_the_minimum(base: LanguageModel, choices: Any) -> None:
 
 
 @pytest.mark.parametrize("train", ["head", "all"])
-def test_it_learns_which_answers_are_preferred(
+def test_a_reward_model_learns_which_answers_are_preferred(
     base: LanguageModel, choices: Any, train: str, tmp_path: Any
 ) -> None:
     model = RewardModel(base, train=train, random_state=0).fit(*choices)

@@ -89,7 +89,7 @@ def test_a_greedy_text_of_another_network() -> None:
 
 
 @pytest.mark.parametrize("bad", [[], [0.5], [np.nan] * 4, [1.0] * 4, [-0.1] * 4])
-def test_records_that_cannot_be(bad: list[float]) -> None:
+def test_impossible_records_are_refused(bad: list[float]) -> None:
     model = SmallModel()
     stream = drawn(model, 4, How())[0]
     claim = sampling.replay_claim(reader(model), stream, 6, np.array(bad), How())
@@ -121,14 +121,14 @@ def test_a_cache_that_was_not_emptied() -> None:
 # -- speculative steps ----------------------------------------------------------------
 
 
-def test_the_law_of_a_step_is_the_targets() -> None:
+def test_the_distribution_of_a_step_is_that_of_the_target() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         p, q = rng.dirichlet(np.full(30, 0.3), 2)
         assert sampling.distance(sampling.step_law(q, p, q), p) < 1e-14
 
 
-def test_the_law_of_a_step_by_drawing() -> None:
+def test_the_distribution_of_a_step_by_drawing() -> None:
     """A simulated sampler has the law that the formula gives, right or wrong."""
     rng = np.random.default_rng(0)
     p, raw = rng.dirichlet(np.ones(4), 2)

@@ -115,13 +115,13 @@ def test_given_pairs_decide_what_belongs_together():
     assert (S.argmax(axis=1) == np.arange(4)).all()
 
 
-def test_vectors_that_say_nothing_cost_the_logarithm_of_the_batch():
+def test_vectors_without_information_cost_the_logarithm_of_the_batch():
     options = {**SMALL, "max_iter": 1, "learning_rate": 1e-9, "temperature": 1e6}
     model = SentenceEncoder(**options).fit(TEXTS)
     assert model.history_["loss"][0] == pytest.approx(math.log(16), abs=1e-4)
 
 
-def test_it_starts_from_a_masked_model():
+def test_a_sentence_encoder_starts_from_a_masked_model():
     base = MaskedLanguageModel(layers=1, **SMALL).fit(TEXTS)
     before = {name: w.tobytes() for name, w in base.weights_.items()}
     still = {**SMALL, "max_iter": 1, "learning_rate": 1e-12}
@@ -162,7 +162,7 @@ def test_a_run_that_was_cut_off_goes_on_bit_for_bit(tmp_path, monkeypatch):
     np.testing.assert_array_equal(parts.transform(TEXTS), whole.transform(TEXTS))
 
 
-def test_it_stands_in_pipelines_and_cross_validation(small):
+def test_a_sentence_encoder_serves_in_pipelines_and_cross_validation(small):
     y = np.array(["counts", "colours"] * 30)
     pipeline = make_pipeline(clone(small), LogisticRegression())
     assert cross_val_score(pipeline, np.array(TEXTS), y, cv=2).mean() > 0.9

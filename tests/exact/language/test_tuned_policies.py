@@ -101,7 +101,7 @@ def test_each_stage_of_the_pipeline_is_preferred_to_the_one_before(base):
 
 
 @pytest.mark.catalog("LM-17", "LM-23")
-def test_a_reward_learnt_from_noisy_preferences_raises_the_true_one(base):
+def test_a_reward_learnt_from_noisy_preferences_raises_the_true_reward(base):
     """No stage sees the reward that the preferences come from."""
     rng = np.random.default_rng(0)
     asked = PROMPTS * 60
@@ -217,7 +217,7 @@ def test_a_reward_that_is_shifted_for_each_prompt_tunes_the_same_policy(base, pp
         np.testing.assert_allclose(array, ppo.weights_[name], atol=1e-5)
 
 
-def test_negative_divergences_do_not_exist(ppo, dpo):
+def test_divergences_are_never_negative_in_a_tuned_policy(ppo, dpo):
     assert min(ppo.samples_["kl"]) >= 0 and min(dpo.samples_["kl"]) >= 0
     assert min(ppo.history_["kl"]) >= 0
 

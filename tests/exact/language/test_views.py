@@ -76,13 +76,13 @@ def test_the_maps_of_the_first_layer_are_those_of_the_formula(
     assert found.tokens[0] == b"" and b"".join(found.tokens) == b"the dog sat"
 
 
-def test_of_a_long_text_the_last_tokens_are_looked_at(model: LanguageModel) -> None:
+def test_the_last_tokens_of_a_long_text_are_used(model: LanguageModel) -> None:
     found = model.attention(TEXT)
     assert found.weights.shape == (2, 2, 32, 32)
     assert b"".join(found.tokens) == TEXT.encode()[-32:]
 
 
-def test_the_table_of_heads_knows_heads_that_are_known(model: LanguageModel) -> None:
+def test_the_table_of_heads_knows_the_common_heads(model: LanguageModel) -> None:
     n = 5
     same, before = np.eye(n), np.eye(n, k=-1)
     before[0, 0] = 1.0
@@ -115,7 +115,7 @@ def test_context_use_is_what_the_network_gives_for_fewer_tokens(
     assert np.all(found.low <= found.bits) and np.all(found.bits <= found.high)
 
 
-def test_a_source_without_memory_gives_nothing_to_a_longer_context() -> None:
+def test_a_longer_context_gains_nothing_on_a_source_without_memory() -> None:
     """Each letter depends on the one before; only one token of context helps."""
     rng = np.random.default_rng(0)
     law = np.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.1, 0.0, 0.9]])
@@ -183,7 +183,7 @@ def test_the_page_stands_alone(model: LanguageModel, tmp_path) -> None:
     assert "surprise the model" in counted and "heads look" not in counted
 
 
-def test_which_layer_and_head_must_exist(model: LanguageModel) -> None:
+def test_the_layer_and_head_asked_for_must_exist(model: LanguageModel) -> None:
     maps = model.attention("the dog")
     with pytest.raises(ValueError, match="layer must be from 1 to 2, got 3"):
         maps.plot(layer=3)

@@ -111,7 +111,7 @@ def test_ids_may_have_gaps_and_special_tokens_may_come_first() -> None:
     assert model.n_tokens == 301
 
 
-def test_an_encoding_brings_its_pattern_along() -> None:
+def test_an_encoding_contains_its_pattern() -> None:
     encoding = SimpleNamespace(
         _mergeable_ranks={bytes([b]): b for b in range(256)} | {b"ab": 256},
         _pat_str=REGEX["cl100k_end"].replace("{1,3}", "{1,3}+"),
@@ -193,12 +193,12 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
         ),
     ],
 )
-def test_what_is_not_known_is_refused_by_name(parts: Any, told: str) -> None:
+def test_unknown_names_are_refused_by_name(parts: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         BPETokenizer.from_tokenizers(changed(**parts))
 
 
-def test_tokens_added_around_a_text_are_no_obstacle() -> None:
+def test_tokens_may_be_added_around_a_text() -> None:
     around = {"type": "TemplateProcessing", "single": [], "pair": []}
     model = BPETokenizer.from_tokenizers(changed(post_processor=around))
     np.testing.assert_array_equal(model.encode(TEXT), fitted().encode(TEXT))

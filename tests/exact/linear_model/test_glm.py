@@ -96,7 +96,7 @@ def log_likelihood(family: str, y: Array, z: Array) -> float:
 # -- formulas -----------------------------------------------------------------------
 
 
-def test_every_solver_formula_is_compared_with_the_verifier_s() -> None:
+def test_every_solver_formula_is_compared_with_that_of_the_verifier() -> None:
     elsewhere = {t.Logistic, t.Softmax, t.SquaredHinge, HuberScale}
     assert set(FORMULAS) - elsewhere == {type(loss) for loss in SOLVED}
 
@@ -267,7 +267,7 @@ def test_derivatives_of_the_log_partition_are_mean_and_variance(family: str) -> 
     intercept=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_gap_bounds_what_is_left(
+def test_the_gap_bounds_the_remaining_gain(
     seed: int, family: str, alpha: float, intercept: bool
 ) -> None:
     X, y = sample(family, seed, n=25)
@@ -331,7 +331,7 @@ def test_a_cell_of_zero_counts_has_no_minimiser() -> None:
     assert PoissonRegressor(alpha=1e-3).fit(X, y).certificate_.met
 
 
-def test_zero_counts_that_other_rows_balance_have_a_minimiser() -> None:
+def test_zero_counts_balanced_by_other_rows_have_a_minimiser() -> None:
     X, y = cells([[3, 1, 4], [0, 0, 2], [2, 7, 1]])
     model = PoissonRegressor(alpha=0, tol=1e-9).fit(X, y)
     assert model.certificate_.status is Status.UNDECIDED

@@ -55,7 +55,7 @@ def data(n: int, d: int, tasks: int = 3) -> tuple[Array, Array, Array]:
 )
 @pytest.mark.filterwarnings("ignore:Coordinate descent without L1")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_positive_is_scikit_learns(
+def test_positive_is_that_of_scikit_learn(
     name: str, options: Any, atol: float, intercept: bool, weights: bool, form: Any
 ) -> None:
     X, Y, s = data(120, 20)
@@ -88,7 +88,7 @@ def test_a_constant_column_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["LassoCV", "ElasticNetCV"])
-def test_positive_paths_are_scikit_learns(name: str) -> None:
+def test_positive_paths_are_those_of_scikit_learn(name: str) -> None:
     X, Y, _ = data(120, 20)
     options: Any = {"positive": True, "alphas": 15, "cv": 3}
     mine = getattr(ours, name)(**options, tol=1e-10).fit(X, Y[:, 0])
@@ -102,7 +102,7 @@ def test_positive_paths_are_scikit_learns(name: str) -> None:
     np.testing.assert_allclose(coefs, reference, atol=1e-5)
 
 
-def test_a_positive_classifier_is_scikit_learns() -> None:
+def test_a_positive_classifier_is_that_of_scikit_learn() -> None:
     X, Y, _ = data(120, 20)
     codes = np.digitize(Y[:, 0], np.quantile(Y[:, 0], [0.3, 0.6]))
     mine = ours.RidgeClassifier(positive=True).fit(X, codes)
@@ -242,7 +242,7 @@ def test_a_warm_start_may_end_at_zero() -> None:
         ("MultiTaskElasticNet", {"alpha": 0.1, "l1_ratio": 0.9}),
     ],
 )
-def test_tasks_are_scikit_learns(
+def test_tasks_are_those_of_scikit_learn(
     *,
     name: str,
     options: Any,
@@ -265,7 +265,7 @@ def test_tasks_are_scikit_learns(
 
 
 @pytest.mark.parametrize("name", ["MultiTaskLassoCV", "MultiTaskElasticNetCV"])
-def test_chosen_strengths_are_scikit_learns(name: str) -> None:
+def test_chosen_strengths_are_those_of_scikit_learn(name: str) -> None:
     X, Y = load_linnerud(return_X_y=True)
     options: Any = {"alphas": 12, "cv": 4}
     if name == "MultiTaskElasticNetCV":
@@ -341,7 +341,7 @@ def test_unconstrained_coefficients_are_not_passed_off_as_positive(name: str) ->
     assert certus.certify(model.set_params(positive=True), X, -Y[:, 0]).met is not True
 
 
-def test_their_models_are_judged_by_the_same_door() -> None:
+def test_certify_judges_models_of_scikit_learn_in_the_same_way() -> None:
     X, Y, _ = data(120, 20)
     for model, y in (
         (sk.MultiTaskLasso(0.1, tol=1e-10, max_iter=10_000), Y),

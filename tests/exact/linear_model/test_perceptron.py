@@ -67,7 +67,7 @@ def widest_margin(A, y):
 
 
 @pytest.mark.catalog("CLS-04", "CLS-12")
-def test_or_is_learned():
+def test_the_or_function_is_learned():
     X, y = or_table()
     model = plain().fit(X, y)
     assert model.score(X, y) == 1.0
@@ -151,7 +151,7 @@ def test_novikov_on_the_unit_ball():
 
 
 @pytest.mark.catalog("CLS-08")
-def test_it_is_stochastic_gradient_descent_on_its_loss():
+def test_the_perceptron_is_stochastic_gradient_descent_on_its_loss():
     X, y = separable_data(1)
     A, w = augmented(X), np.zeros(4)
     for _ in range(3):

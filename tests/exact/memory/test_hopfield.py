@@ -249,7 +249,7 @@ def test_a_combination_of_rows_that_can_be_separated_proves_nothing():
     assert not cancels(np.array([[1.0, 1], [-1, -1]]), np.full(2, np.nan))
 
 
-def test_the_weights_of_margins_are_said_not_to_be_symmetric():
+def test_the_weights_of_margins_are_reported_as_not_symmetric():
     model = HopfieldNetwork("margin").fit(signs(10, 20))
     claim = model.certificate_["energy_rise"]
     assert claim.strength is Strength.REFUSED and "not symmetric" in claim.detail
@@ -268,7 +268,7 @@ def test_zeros_and_ones_come_back_as_such():
     np.testing.assert_array_equal(plain.predict(start), 2 * found - 1)
 
 
-def test_other_numbers_are_cut_where_binarize_says():
+def test_other_numbers_are_cut_at_the_threshold_of_binarize():
     X = RNG.normal(size=(4, 50))
     model = HopfieldNetwork(binarize=0.3).fit(X)
     same = HopfieldNetwork().fit(np.where(X > 0.3, 1, -1))

@@ -139,6 +139,6 @@ def test_a_machine_with_loops_is_asked_for_ticks():
         ),
     ],
 )
-def test_wrong_arguments_are_sentences(make, message):
+def test_wrong_arguments_get_clear_messages(make, message):
     with pytest.raises((ValueError, TypeError), match=message):
         make()

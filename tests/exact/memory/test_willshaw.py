@@ -166,6 +166,6 @@ def test_bits_are_packed_and_unpacked_in_their_places(n_out):
         (lambda: willshaw_limits(1), "n_units must be"),
     ],
 )
-def test_wrong_arguments_are_sentences(call, message):
+def test_wrong_arguments_get_clear_messages(call, message):
     with pytest.raises(ValueError, match=message):
         call()

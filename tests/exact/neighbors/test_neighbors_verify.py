@@ -132,7 +132,7 @@ def test_a_changed_model_is_refuted(table: Any, what: str) -> None:
     assert found["training_rows"].value == 1
 
 
-def test_other_data_are_told_apart(table: Any) -> None:
+def test_other_data_are_recognised(table: Any) -> None:
     X, y = table
     model = KNeighborsClassifier(4).fit(X, y)
     for other in ((X[::-1], y[::-1]), (X[:200], y[:200]), (X + 1e-3, y)):
@@ -145,7 +145,7 @@ def test_other_data_are_told_apart(table: Any) -> None:
         certus.certify(model, X, y + 7)
 
 
-def test_ties_are_no_mistake() -> None:
+def test_ties_are_not_mistakes() -> None:
     X = np.repeat(np.arange(5.0), 20)[:, None]
     model = theirs.KNeighborsRegressor(7).fit(X, X[:, 0])
     found = certus.certify(model, X, X[:, 0])
@@ -211,7 +211,7 @@ def test_a_distance_changed_after_the_fit(table: Any, ours: bool, change: Any) -
         ("effective_metric_params_", 7),
     ],
 )
-def test_a_spoilt_distance_of_the_model_is_named(
+def test_a_corrupted_distance_of_the_model_is_named(
     table: Any, name: str, value: Any
 ) -> None:
     X, y = table

@@ -283,7 +283,7 @@ def test_patterns_are_the_cells_of_an_arrangement(n_inputs, units):
 
 
 @pytest.mark.catalog("NN-20")
-def test_dead_units_stay_dead_until_they_are_drawn_anew():
+def test_dead_units_stay_dead_until_they_are_drawn_again():
     X = torch.rand(40, 3).double()
     y = X.sum(dim=1) ** 2
     net = MLP(3, (6,), 1).double()

@@ -293,7 +293,7 @@ def test_rows_are_changed_before_they_are_scaled():
     )
 
 
-def test_what_is_random_in_training_is_not_attacked():
+def test_random_layers_of_training_are_off_in_an_attack():
     """The attacker sees the network as it predicts; its batch norms learn nothing."""
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU())
     net = nn.Sequential(net, nn.Linear(8, 2)).double().train()

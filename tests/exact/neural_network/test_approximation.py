@@ -89,7 +89,7 @@ def fitted(features, y):
 
 @pytest.mark.catalog("THY-14")
 @pytest.mark.parametrize("name", ["logistic", "tanh", "softplus"])
-def test_units_that_are_no_polynomial_fit_ever_better(name):
+def test_units_that_are_not_polynomials_fit_ever_better(name):
     rng = np.random.default_rng(0)
     x = np.linspace(-1, 1, 500)
     y = np.exp(-x) * np.sin(5 * x)

@@ -198,7 +198,7 @@ def test_rounding_is_added_and_may_decide():
     assert "rounding errors alone" in found["loss_excess"].detail
 
 
-def test_a_stated_loss_is_not_taken_for_granted():
+def test_a_stated_loss_is_checked():
     X = rows()
     model = LinearAutoencoder(3, random_state=0).fit(X)
     model.loss_ *= 1 + 1e-6
@@ -207,7 +207,7 @@ def test_a_stated_loss_is_not_taken_for_granted():
 
 @pytest.mark.parametrize("name", ["encoder_", "decoder_", "mean_"])
 @pytest.mark.parametrize("value", [None, "three", np.ones(7), np.ones((2, 2, 2))])
-def test_attributes_that_no_fit_leaves_are_named(name, value):
+def test_attributes_that_no_fit_sets_are_named(name, value):
     X = rows()
     model = LinearAutoencoder(3, random_state=0).fit(X)
     setattr(model, name, value)

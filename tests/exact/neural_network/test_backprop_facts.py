@@ -351,7 +351,7 @@ def test_shapes_kinds_and_numbers():
     assert not constant.any()
 
 
-def test_what_cannot_be_differentiated_is_refused():
+def test_functions_that_cannot_be_differentiated_are_refused():
     x = np.ones(3)
     with pytest.raises(ValueError, match=r"v must have the shape of x, \(3,\), got"):
         jvp(torch.exp, x, np.ones(2))

@@ -92,7 +92,7 @@ def test_both_sums_agree_for_weights_of_any_size(scale):
     assert found.value == pytest.approx(own, rel=1e-10)
 
 
-def test_the_certificate_of_scikit_learns_machine():
+def test_the_certificate_of_the_machine_of_scikit_learn():
     theirs = Theirs(6, n_iter=20, random_state=0).fit(X)
     ours = BernoulliRBM(6, n_iter=20, random_state=0).fit(X)
     found = certus.certify(theirs, X)
@@ -182,6 +182,6 @@ def test_a_file_a_limit_and_forged_weights(tmp_path):
         ({"n_iter": -1}, "n_iter must be"),
     ],
 )
-def test_a_wrong_parameter_is_a_sentence(change, message):
+def test_a_wrong_parameter_gets_a_clear_message(change, message):
     with pytest.raises(ValueError, match=message):
         BernoulliRBM(**change).fit(X)

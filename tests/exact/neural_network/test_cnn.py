@@ -227,7 +227,7 @@ def test_the_receptive_field_of_networks(make):
         (lambda: ConvNet(1, 8, 2), r"image_shape must be \(height, width\)"),
     ],
 )
-def test_sizes_that_cannot_be_are_told(make, sentence):
+def test_impossible_sizes_are_reported(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
 
@@ -296,7 +296,7 @@ def test_training_on_shifted_images_makes_predictions_more_invariant(digits):
     assert change["shift"] < 0.7 * change[None]
 
 
-def test_augmentations_are_named_listed_or_ones_own(digits):
+def test_augmentations_are_named_listed_or_custom(digits):
     X, y = digits
     seen = []
 
@@ -317,7 +317,7 @@ def test_augmentations_are_named_listed_or_ones_own(digits):
 
 
 @pytest.mark.catalog("CNN-26")
-def test_digits_are_told_apart():
+def test_digits_are_classified():
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)
     fit = ConvNetClassifier(max_iter=6, random_state=0).fit(X, y)
@@ -452,7 +452,7 @@ def test_the_same_seed_gives_the_same_network(digits, model):
     )
 
 
-def test_it_stands_in_pipelines_and_searches(digits):
+def test_a_convolutional_network_serves_in_pipelines_and_searches(digits):
     X, y = digits
     pipe = make_pipeline(FunctionTransformer(np.sqrt), ConvNetClassifier(max_iter=2))
     grid = {"convnetclassifier__learning_rate": [1e-3, 3e-3]}
@@ -486,7 +486,7 @@ def test_partial_fits_keep_the_first_mean(digits):
     assert fit.score(X, y) > 0.9
 
 
-def test_rows_that_are_no_square_are_images_of_one_line():
+def test_rows_whose_length_is_not_a_square_are_images_of_one_line():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 10))
     y = (X[:, 2] * 2 + X[:, 3] > 0).astype(int)

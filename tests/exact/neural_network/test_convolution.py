@@ -46,7 +46,7 @@ def test_a_shift_before_is_a_shift_after(move):
 
 
 @pytest.mark.catalog("CNN-05")
-def test_what_is_linear_and_equivariant_is_a_convolution():
+def test_every_linear_equivariant_map_is_a_convolution():
     """A filter given only as a black box, here by its spectrum, is known by one δ."""
     spectrum = np.fft.fft(RNG.normal(size=10))
 
@@ -393,6 +393,6 @@ def moments(p):
         (lambda: receptive_field([(0, 1)]), "kernel must be"),
     ],
 )
-def test_wrong_arguments_are_told_in_a_sentence(call, sentence):
+def test_wrong_arguments_get_a_clear_message(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()

@@ -400,7 +400,7 @@ def test_schedules_follow_their_formula(kind, warmup):
         schedule.step()
 
 
-def test_a_schedule_may_be_ones_own():
+def test_a_custom_schedule_is_accepted():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
     make_schedule(lambda t: 0.25, optimizer, 10)
     assert optimizer.param_groups[0]["lr"] == 0.125
@@ -447,6 +447,6 @@ def test_averages_are_their_closed_form(kind):
         ),
     ],
 )
-def test_what_does_not_exist_is_named(make, words):
+def test_missing_names_are_reported(make, words):
     with pytest.raises(ValueError, match=words):
         make(network())

@@ -131,7 +131,7 @@ def test_a_fitted_teacher_is_kept_and_another_is_fitted():
     assert clone(Distilled(student(), teacher=frozen)).fit(X, y).teacher_ is frozen
 
 
-def test_it_works_in_searches_and_copies():
+def test_a_distilled_network_works_in_searches_and_copies():
     model = Distilled(
         student(max_iter=3),
         teacher=FrozenEstimator(LogisticRegression().fit(X, y)),
@@ -165,7 +165,7 @@ def test_two_classes_may_have_one_score():
         ({"teacher": LogisticRegression().fit(X[:100], y[:100])}, "same classes"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_sentence(options, match):
+def test_impossible_requests_are_refused_with_a_message(options, match):
     given = {"estimator": student(), "teacher": LogisticRegression(), **options}
     with pytest.raises((ValueError, TypeError), match=match):
         Distilled(given.pop("estimator"), **given).fit(X, y)

@@ -44,7 +44,7 @@ def formula(model, X):
 @pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_all_rows_get_what_the_formula_says(activation, dtype):
+def test_all_rows_get_the_values_of_the_formula(activation, dtype):
     model = fitted(dtype, activation)
     wanted, tolerance = formula(model, X), 3e-5 if dtype == np.float32 else 1e-11
     for rows in (X, X.astype(np.float32), np.asfortranarray(X), sparse.csc_array(X)):
@@ -57,7 +57,7 @@ def test_all_rows_get_what_the_formula_says(activation, dtype):
 
 @pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 @pytest.mark.parametrize("hidden", [(), (7,), (3, 50, 2)])
-def test_any_number_of_layers(hidden):
+def test_any_number_of_layers_is_trained(hidden):
     model = fitted(np.float64, hidden=hidden)
     assert_allclose(model.predict(X), formula(model, X), atol=1e-12)
 
@@ -76,7 +76,7 @@ def test_a_cell_that_is_not_finite_is_found_wherever_it_is(bad, layout):
 
 
 @pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
-def test_rows_beyond_the_type_of_the_weights_are_told():
+def test_rows_beyond_the_type_of_the_weights_are_reported():
     rows = X[:5].copy()
     rows[2, 3] = 1e300
     with pytest.raises(ValueError, match="too large for float32"):
@@ -85,7 +85,7 @@ def test_rows_beyond_the_type_of_the_weights_are_told():
 
 
 @pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
-def test_large_rows_are_not_refused_for_a_product_that_overflows():
+def test_large_rows_are_accepted_although_a_product_overflows():
     model = MLPClassifier((4,), activation="tanh", max_iter=1, random_state=0)
     model.fit(X[:200].astype(np.float32), y[:200] > 0)
     model.coefs_[0][:] *= 100
@@ -95,7 +95,7 @@ def test_large_rows_are_not_refused_for_a_product_that_overflows():
 
 
 @pytest.mark.parametrize("dtype, least", [(np.float32, 2e-7), (np.float64, 4e-16)])
-def test_tanh_of_training_is_the_library_s(dtype, least):
+def test_tanh_in_training_is_that_of_the_library(dtype, least):
     z = np.geomspace(1e-12, 100, 2_001)
     z = np.concatenate([z, -z, [0.0, 0.03, -0.03]]).astype(dtype)
     compiled = njit(_tanh)

@@ -103,7 +103,7 @@ def test_outputs_lie_in_the_convex_hull_of_the_values():
 @pytest.mark.catalog("TRF-04")
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-def test_it_is_scaled_dot_product_attention(causal, weights):
+def test_attention_is_the_scaled_dot_product(causal, weights):
     look, x = bare(8, 2), drawn(3, 6, 8)
     q = x.unflatten(2, (2, 4)).transpose(1, 2)
     z = F.scaled_dot_product_attention(q, q, q, is_causal=causal)
@@ -223,7 +223,7 @@ def test_cross_attention_has_a_row_for_each_query():
 
 @pytest.mark.catalog("TRF-09")
 @pytest.mark.parametrize("weights", [False, True])
-def test_what_comes_later_changes_nothing_before(weights):
+def test_later_tokens_change_nothing_before(weights):
     look, x = built(8, 2, rotary=True, qk_norm=True), drawn(1, 9, 8)
     z = look(x, causal=True, weights=weights)[0]
     for t in range(8):

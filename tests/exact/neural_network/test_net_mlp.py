@@ -49,7 +49,7 @@ def test_forward_pass_is_the_composition_of_its_layers():
 
 
 @pytest.mark.catalog("NN-01")
-def test_it_is_a_sequence_of_torch_layers():
+def test_an_mlp_is_a_sequence_of_torch_layers():
     net = MLP(4, (5, 3), 2)
     parts = [nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 2)]
     plain = nn.Sequential(*parts)
@@ -358,7 +358,7 @@ def test_dropout_is_absent_in_evaluation():
     assert torch.equal(net(X), net(X))
 
 
-def test_whole_numbers_of_numpy_are_widths():
+def test_integers_of_numpy_are_accepted_as_widths():
     net = MLP(np.int64(4), np.int32(5), 2)
     assert net.config["hidden"] == (5,)
     assert type(net.config["n_inputs"]) is int

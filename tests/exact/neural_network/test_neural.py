@@ -115,7 +115,7 @@ def test_several_labels_are_so_many_logistic_regressions():
     assert model.score(X, Y) == np.mean((model.predict(X) == Y).all(axis=1))
 
 
-def test_an_own_loss_is_what_is_minimised():
+def test_a_custom_loss_is_minimised():
     y = RNG.exponential(size=80)
 
     def pinball(z, t):

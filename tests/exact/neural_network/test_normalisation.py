@@ -248,7 +248,7 @@ def test_gradients_of_layer_normalisation():
 
 
 @pytest.mark.catalog("NN-37")
-def test_length_and_direction_of_weights_are_apart():
+def test_length_and_direction_of_weights_are_separate():
     layer = first_layer("weight")
     X = rows(9, 5)
     plain = layer.linear.weight.detach()
@@ -266,7 +266,7 @@ def test_length_and_direction_of_weights_are_apart():
 
 
 @pytest.mark.catalog("NN-37")
-def test_it_is_torchs_weight_norm_and_moves_across_the_direction():
+def test_weight_norm_equals_that_of_torch_and_moves_across_the_direction():
     linear = nn.Linear(5, 7).double()
     layer = first_layer("weight")
     layer.linear.direction.data[:] = 3 * linear.weight.data

@@ -114,7 +114,7 @@ def test_the_attacker_of_a_linear_map_finds_its_operator_norm(p, q):
 
 
 @pytest.mark.catalog("ADV-29")
-def test_of_other_functions_up_to_the_cube_of_the_radius():
+def test_other_functions_are_bounded_up_to_the_cube_of_the_radius():
     module = net(seed=2)
     X = np.repeat(rows(3), 8, axis=0)  # several starts
     sigma = np.linalg.norm(jacobians(module, X[::8]), 2, axis=(1, 2))

@@ -191,7 +191,7 @@ def test_labels_of_any_kind_and_validation_rows():
         (moons(0, 5)[1], {"estimator": LogisticRegression()}, "certus.neural_network"),
     ],
 )
-def test_few_labels_are_refused_in_a_sentence(y, options, match):
+def test_few_labels_are_refused_with_a_message(y, options, match):
     given = {"estimator": small_network(), **options}
     model = ConsistentClassifier(given.pop("estimator"), **given)
     with pytest.raises((ValueError, TypeError), match=match):
@@ -202,7 +202,7 @@ def test_few_labels_are_refused_in_a_sentence(y, options, match):
 
 
 @pytest.mark.catalog("NN-55")
-def test_the_gradient_of_what_is_shared_is_the_sum_over_tasks():
+def test_the_gradient_of_shared_weights_is_the_sum_over_tasks():
     X, y = load_iris(return_X_y=True)
     table = np.column_stack([y, X[:, 3]])
     table[::3, 0] = np.nan
@@ -307,7 +307,7 @@ def test_labels_numbers_and_gaps_stand_side_by_side(tmp_path):
         (np.eye(20, 2), {"module": nn.Linear(3, 9)}, "heads side by side"),
     ],
 )
-def test_tables_that_do_not_fit_are_refused_in_a_sentence(y, options, match):
+def test_tables_that_do_not_fit_are_refused_with_a_message(y, options, match):
     given = {"module": lambda n, k: nn.Linear(n, k), **options}
     with pytest.raises(ValueError, match=match):
         MultiTaskNetwork(**given).fit(np.ones((20, 3)), y)
@@ -317,7 +317,7 @@ def test_tables_that_do_not_fit_are_refused_in_a_sentence(y, options, match):
 
 
 @pytest.mark.catalog("NN-56")
-def test_asking_at_the_boundary_halves_what_is_left():
+def test_querying_at_the_boundary_halves_the_interval():
     n = 4096
     pool = (np.arange(n) + 0.5) / n
     rng = np.random.default_rng(0)
@@ -359,7 +359,7 @@ def test_asking_at_the_boundary_halves_what_is_left():
 
 
 @pytest.mark.catalog("NN-56")
-def test_a_network_that_asks_finds_a_threshold_with_fewer_labels():
+def test_active_learning_finds_a_threshold_with_fewer_labels():
     rng = np.random.default_rng(0)
     pool = rng.uniform(-1, 1, size=(400, 1))
     y = (pool[:, 0] > 0.37).astype(int)

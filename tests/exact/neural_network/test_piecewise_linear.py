@@ -73,14 +73,14 @@ def test_several_functions_share_their_knots():
         ([1, 2], [np.inf, 2], "must be finite"),
     ],
 )
-def test_what_is_no_function_is_refused(x, y, sentence):
+def test_objects_that_are_not_functions_are_refused(x, y, sentence):
     with pytest.raises(ValueError, match=sentence):
         piecewise_linear_network(x, y)
 
 
 @pytest.mark.catalog("THY-21")
 @given(points.filter(lambda p: len(p) > 1))
-def test_absolute_values_do_the_same(pairs):
+def test_absolute_values_approximate_as_well(pairs):
     x, y = np.array(sorted(pairs)).T
     slopes = np.diff(y) / np.diff(x)
     # Half a change of slope for each inner knot; the line itself is ∣x − x₀∣ to the

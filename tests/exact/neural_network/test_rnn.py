@@ -131,7 +131,9 @@ def test_resets_before_and_after_agree_where_the_gate_is_open_or_shut():
     seed=st.integers(0, 2**16),
 )
 @settings(max_examples=25, deadline=None)
-def test_a_grus_state_is_between_the_last_one_and_the_candidate(scale, reset, seed):
+def test_the_state_of_a_gru_lies_between_the_last_one_and_the_candidate(
+    scale, reset, seed
+):
     torch.manual_seed(seed)
     cell = GRUCell(2, 3, reset=reset).double()
     start = {"state": 2 * torch.rand(4, 3, dtype=torch.float64) - 1}

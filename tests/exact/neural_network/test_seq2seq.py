@@ -170,7 +170,7 @@ def test_attention_finds_the_state_that_is_the_query():
     torch.testing.assert_close(context, states)
 
 
-def test_the_clock_tells_every_place():
+def test_the_clock_distinguishes_every_place():
     places = Clock(8).double()(torch.arange(1000)).detach()
     near = torch.cdist(places, places) + 10 * torch.eye(1000)
     assert near.min() > 1e-3

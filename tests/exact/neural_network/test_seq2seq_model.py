@@ -61,7 +61,7 @@ def test_without_attention_short_sequences_are_copied_and_reversed(turn):
 
 
 @pytest.mark.catalog("SEQ-12")
-def test_told_its_own_outputs_it_errs_more_the_longer_it_goes_on():
+def test_fed_with_its_own_outputs_the_model_errs_more_as_texts_grow():
     # A chain that jumps now and then: even the best model is surprised, and only
     # where it is told of the jump does it find the chain again.
     rng = np.random.default_rng(0)
@@ -295,7 +295,7 @@ def test_the_same_seed_gives_the_same_model_and_leaves_generators_alone():
     np.testing.assert_array_equal(a.log_probability(X, X), b.log_probability(X, X))
 
 
-def test_it_works_where_scikit_learn_looks_for_estimators():
+def test_seq2seq_works_where_scikit_learn_looks_for_estimators():
     X = ["".join(x) for x in itertools.product("ab", repeat=4)] * 2
     found = GridSearchCV(short(max_iter=3), {"hidden": [4, 24]}, cv=2).fit(X, X)
     assert found.best_params_["hidden"] == 24

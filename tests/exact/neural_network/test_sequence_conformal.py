@@ -147,7 +147,7 @@ def test_one_more_epoch_forgets_the_calibration_and_can_be_certified(kind):
     assert found["training_loss"].value == pytest.approx(own.mean(), rel=1e-4)
 
 
-def test_taggers_and_writers_say_that_sets_are_not_for_them():
+def test_taggers_and_writers_refuse_prediction_sets():
     X, _ = spelt(30, np.random.default_rng(7))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -99,7 +99,7 @@ def test_columns_of_lists_are_read(letters):
         assert certus.certify(model, form, y).status is not None
 
 
-def test_tokens_or_numbers():
+def test_tokens_or_numbers_are_read():
     ints = [[1, 2], [3], [2, 2, 1], [3, 1]]
     y = [0, 1, 0, 1]
     assert quick(RecurrentClassifier).fit(ints, y).tokens_ == [1, 2, 3]
@@ -131,7 +131,7 @@ def test_weights_are_repetitions_in_full_batches(letters):
     np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-7)
 
 
-def test_a_taggers_loss_is_the_mean_over_elements():
+def test_the_loss_of_a_tagger_is_the_mean_over_elements():
     rng = np.random.default_rng(0)
     X = [rng.normal(size=(k, 2)) for k in (3, 1, 0, 5)]
     y = [rng.integers(0, 3, len(x)) for x in X]
@@ -146,7 +146,7 @@ def test_a_taggers_loss_is_the_mean_over_elements():
     assert stated == pytest.approx(w @ each / w.sum(), rel=1e-9)
 
 
-def test_a_taggers_weights_are_repetitions():
+def test_weights_of_a_tagger_are_repetitions():
     rng = np.random.default_rng(0)
     X = [rng.normal(size=(k, 2)) for k in rng.integers(1, 6, 20)]
     y = [(x[:, 0] > 0).astype(int) for x in X]
@@ -194,7 +194,9 @@ def test_rows_are_padded_with_zeros():
 
 
 @pytest.mark.parametrize("kind", [RecurrentClassifier, RecurrentRegressor])
-def test_they_save_load_and_pickle_with_their_vocabulary(letters, kind, tmp_path):
+def test_sequence_models_save_load_and_pickle_with_their_vocabulary(
+    letters, kind, tmp_path
+):
     X, y = letters
     model = quick(kind, bidirectional=True).fit(X, y)
     again = certus.load(model.save(tmp_path / "model.certus"))
@@ -215,7 +217,7 @@ def test_a_tagger_saves_and_loads(tmp_path):
         np.testing.assert_array_equal(p, q)
 
 
-def test_they_search_cross_validate_and_stand_in_pipelines(letters):
+def test_sequence_models_serve_in_searches_cross_validation_and_pipelines(letters):
     X, y = letters
     model = quick(RecurrentClassifier, max_iter=2)
     search = GridSearchCV(model, {"cell": ["gru", "rnn"]}, cv=2).fit(X, y)

@@ -200,7 +200,7 @@ def test_weights_that_overflow_in_the_last_step_are_put_back(data):
     assert torch.equal(theta(run), after(data, 1))
 
 
-def test_a_run_that_comes_apart_at_once_keeps_its_first_weights(data):
+def test_a_run_that_diverges_at_once_keeps_its_first_weights(data):
     run = new_run(data, rate=1e200)
     assert train(run, batches, Rules(9)) is Status.DIVERGED
     assert torch.equal(theta(run), theta(new_run(data)))
@@ -252,7 +252,7 @@ def test_a_resumed_run_knows_how_it_began(data):
     assert run.first_loss == first
 
 
-def test_a_long_epoch_is_left_early_when_it_has_come_apart(data, monkeypatch):
+def test_a_long_epoch_is_left_early_when_training_has_diverged(data, monkeypatch):
     monkeypatch.setattr(loop, "LOOK", -1.0)
     steps = []
     run = new_run(data, rate=1e200, watch=steps.append)

@@ -106,7 +106,7 @@ def test_an_encoder_of_another_width_can_be_given():
 
 
 @pytest.mark.catalog("TRF-18")
-def test_it_learns_to_reverse(reverser):
+def test_a_translator_learns_to_reverse(reverser):
     model, fresh = reverser
     assert len(fresh) > 50
     assert model.score(fresh, [w[::-1] for w in fresh]) > 0.97
@@ -148,7 +148,7 @@ def test_log_probabilities_are_those_of_the_network(reverser):
     assert model.log_probability([word], [word])[0] == pytest.approx(float(log_p))
 
 
-def test_it_is_saved_and_certified_like_the_others(reverser, tmp_path):
+def test_a_translator_is_saved_and_certified_like_the_others(reverser, tmp_path):
     model, fresh = reverser
     again = certus.load(model.save(tmp_path / "reverser.certus"))
     assert again.predict(fresh) == model.predict(fresh)
@@ -161,7 +161,7 @@ def test_it_is_saved_and_certified_like_the_others(reverser, tmp_path):
     assert clone(model).get_params()["network"] == "transformer"
 
 
-def test_wrong_shapes_are_refused_in_a_sentence():
+def test_wrong_shapes_are_refused_with_a_message():
     X = ["ab", "ba"]
     with pytest.raises(ValueError, match="hidden must be a multiple of heads"):
         Seq2Seq(network="transformer", hidden=10).fit(X, X)

@@ -25,7 +25,7 @@ def model(digits):
 
 
 @pytest.mark.catalog("TRF-22")
-def test_it_learns_digits(digits, model):
+def test_a_vision_transformer_learns_digits(digits, model):
     _, X, _, y = digits
     assert model.score(X, y) > 0.95
     assert isinstance(model.module_, VisionTransformer)
@@ -76,7 +76,7 @@ def test_sides_need_not_be_multiples_of_the_patch(digits):
     assert model.image_shape_ == (3, 8, 8) and model.module_.grid == (2, 4)
 
 
-def test_it_is_saved_whole(digits, model, tmp_path):
+def test_a_vision_transformer_is_saved_whole(digits, model, tmp_path):
     again = certus.load(model.save(tmp_path / "vit.certus"))
     X = digits[1]
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))

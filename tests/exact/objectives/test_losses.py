@@ -263,7 +263,7 @@ def test_tukey() -> None:
 
 
 @pytest.mark.catalog("LOSS-05")
-def test_what_one_wants_of_a_cost() -> None:
+def test_losses_of_regression_meet_the_conditions_for_a_cost() -> None:
     e = np.concatenate([-np.logspace(-6, 9, 400), np.logspace(-6, 9, 400)])
     influence = {}
     for loss in [t.Squared(), t.Absolute(), t.Huber(0.7), t.Tukey(1.3)]:

@@ -105,7 +105,7 @@ def test_any_set_is_drawn(pyplot: Any) -> None:
     figure.canvas.draw()
 
 
-def test_what_is_drawn_is_the_loss(pyplot: Any) -> None:
+def test_the_plotted_curve_is_the_loss(pyplot: Any) -> None:
     figure = objectives.plot(
         [t.Huber(1.0), t.Hinge()], ["value", "gradient"], reach=2.0
     )

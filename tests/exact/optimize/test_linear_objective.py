@@ -166,7 +166,7 @@ def test_any_loss_of_a_score_can_be_trained_in_batches(clouds):
     np.testing.assert_allclose(record.x, robust.coef_, atol=0.1)
 
 
-def test_what_cannot_be_trained_is_refused(clouds):
+def test_models_that_cannot_be_trained_are_refused(clouds):
     X, y = clouds
     with pytest.raises(ValueError, match="several scores"):
         linear_objective(X, y, Softmax(3))

@@ -159,7 +159,7 @@ def test_standardised_features_need_fewer_steps() -> None:
     np.testing.assert_allclose(add(X) @ slow.x, add(Z) @ quick.x, atol=1e-4)
 
 
-def test_estimated_constants_are_said_to_be_estimated() -> None:
+def test_estimated_constants_are_reported_as_estimated() -> None:
     f, _ = quadratic([1.0, 3.0, 10.0])
     bare = Objective(f.function, m="estimate")
     record = gradient_descent(bare, np.ones(3))
@@ -198,7 +198,7 @@ def test_other_theorems_hold_with_and_without_the_minimiser(method) -> None:
     assert record.holds is not False
 
 
-def test_bounds_are_not_vacuous() -> None:
+def test_every_theorem_gives_a_falling_bound() -> None:
     """Each theorem's bound falls; an inflated observation would exceed it."""
     f = replace(logistic(), m=None)
     x0 = np.full(4, 3.0)

@@ -89,7 +89,7 @@ def test_the_descent_lemma_finds_a_smoothness_that_is_too_small() -> None:
     assert any("L = 1" in text for text in record.refutations)
 
 
-def test_a_function_said_to_be_quadratic() -> None:
+def test_a_function_wrongly_declared_quadratic_is_found() -> None:
     f = Objective(
         lambda x: ((x**4).sum() / 4 + x @ x / 2, x**3 + x),
         L=4.0,
@@ -161,7 +161,7 @@ def test_an_unseen_step_is_not_counted() -> None:
     assert record.holds
 
 
-def test_a_curvature_that_overflows_states_no_theorem() -> None:
+def test_a_curvature_that_overflows_gives_no_theorem() -> None:
     def steep(x):
         return float(np.sum(np.exp(np.minimum(x, 1e300)))), np.exp(x)
 
@@ -213,7 +213,7 @@ def test_power_method_at_any_scale(scale) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1j])
-def test_power_method_refuses_what_is_no_matrix_of_numbers(bad) -> None:
+def test_the_power_method_refuses_anything_but_a_matrix_of_numbers(bad) -> None:
     with pytest.raises(ValueError, match="J must hold finite"):
         power_method(np.full((2, 2), bad), random_state=0)
 

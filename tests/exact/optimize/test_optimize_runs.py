@@ -235,7 +235,7 @@ def test_record_reads_well_and_draws() -> None:
     plt.close("all")
 
 
-def test_a_step_is_quick() -> None:
+def test_one_step_is_quick() -> None:
     """Overhead per step stays in the tens of microseconds."""
     f = Objective(lambda x: (float(x @ x), 2 * x), L=2.0)
     start = time.perf_counter()

@@ -46,7 +46,7 @@ def test_two_steps_at_once_are_two_steps(biased, weighted, K):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_entries_are_dealt_by_the_new_order_of_columns(groups):
+def test_entries_follow_the_new_order_of_columns(groups):
     X = sparse.random(15, 10, 0.4, random_state=0, format="csr")
     label = np.random.default_rng(1).permutation(10).astype(np.int32)
     edges = np.linspace(0, 10, groups + 1).astype(int)

@@ -91,7 +91,7 @@ def test_the_objective_is_the_sum_over_the_mask(biased, weighted):
 
 
 @pytest.mark.catalog("LAT-25")
-def test_a_stored_zero_is_a_rating_and_what_is_not_stored_is_not():
+def test_a_stored_zero_is_a_rating_and_an_absent_entry_is_not():
     X = sparse.csr_matrix(
         (np.array([0.0, 4.0, 2.0]), ([0, 0, 1], [0, 1, 1])), shape=(2, 2)
     )
@@ -101,7 +101,7 @@ def test_a_stored_zero_is_a_rating_and_what_is_not_stored_is_not():
 
 
 @pytest.mark.catalog("LAT-26")
-def test_factors_turned_into_each_other_have_the_same_loss_and_their_mean_has_not():
+def test_rotated_factors_have_the_same_loss_and_their_mean_another():
     rng = np.random.default_rng(0)
     X = sparse.csr_matrix(rng.standard_normal((8, 2)) @ rng.standard_normal((2, 6)))
     options = {"biases": False, "alpha": 0.01, "max_iter": 2000}

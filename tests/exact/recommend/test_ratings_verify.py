@@ -89,7 +89,7 @@ def test_the_gradient_is_that_of_finite_differences():
         assert (values[0] - values[1]) / 2e-5 == pytest.approx(g[place], rel=1e-6)
 
 
-def test_without_a_penalty_there_is_no_upper_bound():
+def test_a_fit_without_a_penalty_has_no_upper_bound():
     rng = np.random.default_rng(0)
     X = some_ratings()
     Y = rng.standard_normal((25, 3))
@@ -158,7 +158,7 @@ def test_the_spectral_norm_is_never_below_the_largest_singular_value():
         assert top <= norm <= top * (1 + 1e-6)
 
 
-def test_stochastic_fits_are_told_the_least_they_leave():
+def test_stochastic_fits_report_the_least_gap_they_leave():
     X = some_ratings()
     model = MatrixFactorization(3, solver="sgd", max_iter=5, random_state=0).fit(X)
     claim = model.certificate_["remaining_gain"]
@@ -187,7 +187,7 @@ def test_the_gain_stated_bounds_that_of_the_next_round():
         assert 0 <= (before - after) / before <= stated * (1 + 1e-9)
 
 
-def test_nothing_is_said_of_the_best_where_there_is_nothing_to_compare_with():
+def test_no_claim_about_the_best_is_made_without_a_comparison():
     """Ratings of one value leave no sum of squares to take a share of."""
     model = MatrixFactorization(2, tol=None, max_iter=1, random_state=0)
     model.fit(np.full((6, 5), 3.0))

@@ -76,7 +76,7 @@ def test_a_new_user_of_counts_has_the_best_factors():
 
 
 @pytest.mark.parametrize("given", [{}, [1, 2], {99: 1.0}, {1: np.nan}, {1: "good"}])
-def test_a_new_user_is_refused_with_a_sentence(given):
+def test_a_new_user_is_refused_with_a_message(given):
     model = MatrixFactorization(2, random_state=0).fit(np.arange(12.0).reshape(4, 3))
     with pytest.raises(ValueError, match=r"dictionary|not in the data|NaN|numeric"):
         model.recommend_new(given)
@@ -97,7 +97,7 @@ def test_on_a_checkerboard_the_item_left_out_comes_first():
         assert set(seen.ids % 2) == {user % 2}
 
 
-def test_what_is_alike_has_the_same_colour():
+def test_equal_values_have_the_same_colour():
     model = ImplicitALS(2, alpha=0.01, random_state=0).fit(checkerboard())
     for one in range(12):
         for found in (model.similar_items(one, 5), model.similar_users(one, 5)):

@@ -128,7 +128,7 @@ def test_calibration_of_several_labels_is_that_of_the_label_predicted() -> None:
     assert "Yes, as far as these rows can tell" in figure.answer
 
 
-def test_probabilities_that_lie_are_called_so() -> None:
+def test_probabilities_off_by_much_are_reported() -> None:
     share = np.repeat([0.1, 0.9], 200)
     truth = np.tile([0, 1], 200)
     shares = np.column_stack([1 - share, share])
@@ -220,7 +220,7 @@ def test_validation_curve_equals_scikit_learn(report, diabetes) -> None:
     assert data["best"] == best
 
 
-def test_a_wrong_penalty_is_called_wrong(diabetes) -> None:
+def test_a_wrong_penalty_is_refuted(diabetes) -> None:
     X, y = diabetes
     model = Ridge(alpha=1000.0).fit(X, y)
     figure = certus.audit(model, X, y).figure("validation")
@@ -326,7 +326,7 @@ def test_a_constant_is_not_beaten_by_noise() -> None:
     assert "no better than always predicting the mean" in report.verdict
 
 
-def test_refusals_are_said_first() -> None:
+def test_refusals_come_first() -> None:
     X = np.linspace(-1, 1, 60)[:, None]
     y = (X[:, 0] > 0).astype(int)
     with certus.config_context(on_uncertified="ignore"):
@@ -410,7 +410,7 @@ def test_the_split_of_a_file_gives_the_same_parts(compared) -> None:
     assert any(claim.name == "large_error" for claim in shared)
 
 
-def test_a_foreign_win_is_the_first_thing_said(compared) -> None:
+def test_a_win_of_another_library_comes_first(compared) -> None:
     X, y, found = compared
     best = found.best
     errors = tuple(error / 2 for error in best.errors)
@@ -598,7 +598,7 @@ class Slow(RegressorMixin, BaseEstimator):
         return np.full(len(X), self.mean_)
 
 
-def test_time_is_kept_and_the_cut_is_said() -> None:
+def test_time_is_kept_and_the_cut_is_reported() -> None:
     rng = np.random.default_rng(11)
     X, y = rng.standard_normal((2000, 3)), rng.standard_normal(2000)
     model = Slow().fit(X, y)

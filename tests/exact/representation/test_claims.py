@@ -131,7 +131,7 @@ def test_a_method_that_the_fit_did_not_have_has_another_loss(model, held):
         certus.certify(copy.copy(model).set_params(method="none"), held)
 
 
-def test_swapped_pixels_and_shuffled_pairs_lower_what_is_shared():
+def test_swapped_pixels_and_shuffled_pairs_lower_the_shared_information():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 4))
     other = rows @ rng.normal(size=(4, 4))

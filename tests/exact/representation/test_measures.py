@@ -142,6 +142,6 @@ def test_retrieval_agrees_with_sorting():
         (lambda: retrieval(A, B, matches=np.zeros(9)), "whole numbers"),
     ],
 )
-def test_wrong_vectors_are_refused_in_words(call, text):
+def test_wrong_vectors_are_refused_with_a_message(call, text):
     with pytest.raises(ValueError, match=text):
         call()

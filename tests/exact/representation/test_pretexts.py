@@ -85,7 +85,7 @@ def test_labels_from_the_rows_themselves_help_beside_random_features(masked):
 
 
 @pytest.mark.catalog("SSL-03")
-def test_positions_of_patches_are_told_far_better_than_by_guessing(placed):
+def test_positions_of_patches_are_predicted_far_better_than_by_guessing(placed):
     claim = placed.certificate_["position_accuracy"]
     assert claim.strength is Strength.STATISTICAL and claim.target == 1 / 8
     assert claim.met and claim.value > 0.3
@@ -130,7 +130,7 @@ def test_visible_parts_come_back_bit_for_bit(masked, table):
         np.testing.assert_array_equal(model.reconstruct(changed, hidden), filled)
 
 
-def test_an_unknown_cell_of_a_table_is_told_from_the_others(table):
+def test_an_unknown_cell_of_a_table_is_distinguished_from_the_others(table):
     hidden = np.zeros(ROWS.shape, dtype=bool)
     hidden[:, 2] = True
     held = table.held_out_

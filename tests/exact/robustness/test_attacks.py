@@ -234,7 +234,7 @@ def test_steps_find_the_worst_of_a_linear_model(p, box):
 
 
 @pytest.mark.parametrize("p", [1, 2, math.inf])
-def test_many_steps_are_no_weaker_than_the_nearest_boundary(p):
+def test_many_steps_are_at_least_as_strong_as_the_nearest_boundary(p):
     """Of the rows that DeepFool brings inside the radius, all but a few."""
     module, X = network(3)
     far = ThreatModel(p, math.inf, 0, 1)
@@ -338,7 +338,7 @@ def test_relative_robustness_of_an_affine_model(p):
 
 
 @pytest.mark.catalog("ADV-24")
-def test_smallest_changes_are_told_by_their_confidence():
+def test_smallest_changes_are_recognised_by_their_confidence():
     """They lie at the boundary: both classes about as likely, unlike the rows."""
     module, X = network(9, classes=2)
     found = attack(module, X, None, ThreatModel("l2", math.inf), DeepFool())
@@ -365,7 +365,7 @@ def test_robust_accuracy_of_linear_models_by_enumeration():
     np.testing.assert_array_equal(found.certified, stands)
 
 
-def test_what_an_attack_achieved_is_said_in_words():
+def test_the_success_of_an_attack_is_described_in_words():
     """Not in arrays, of which a result has many."""
     model = linear([1.0, 0.0], 0.0)
     X = np.array([[0.1, 0.0], [5.0, 0.0], [-5.0, 0.0], [-3.0, 0.0]])

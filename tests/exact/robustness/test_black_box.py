@@ -183,7 +183,7 @@ def test_a_walk_begins_at_random_where_all_rows_are_alike():
 
 
 @pytest.mark.catalog("ADV-15")
-def test_a_linear_model_is_stolen_with_d_plus_one_questions():
+def test_a_linear_model_is_copied_with_d_plus_one_queries():
     """From scores, and from the probabilities of a softmax."""
     rng = np.random.default_rng(2)
     model = LogisticRegression(max_iter=1000).fit(X, Y)

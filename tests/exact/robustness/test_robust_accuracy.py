@@ -253,7 +253,7 @@ def test_an_infinite_radius_is_that_of_the_box(network):
     assert found.upper < 0.2
 
 
-def test_what_is_no_radius_or_limit_is_refused(network):
+def test_invalid_radii_and_limits_are_refused(network):
     X, y = blobs(10)
     threat = ThreatModel("l2", 0.5)
     for options, message in (

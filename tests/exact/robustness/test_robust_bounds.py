@@ -132,7 +132,7 @@ def test_norms_of_layers_are_never_below_those_of_their_matrices(name):
         assert np.linalg.norm(A @ v, 3) <= bound * np.linalg.norm(v, 3)
 
 
-def test_what_is_too_large_for_singular_values_is_bounded_by_sums():
+def test_matrices_too_large_for_singular_values_are_bounded_by_sums():
     layer = seeded(lambda: nn.Conv2d(2, 3, 3, padding=1))
     step, truth = (
         caught(layer, (2, 5, 6)),
@@ -345,7 +345,7 @@ def pair(bend):
 
 
 @pytest.mark.parametrize("name", BENDS)
-def test_bends_are_between_what_they_reach_and_no_steeper_than_said(name):
+def test_curved_units_stay_within_their_stated_range_and_slope(name):
     bend, rng = BENDS[name], np.random.default_rng(0)
     X, threat = rng.uniform(-4, 4, (60, 1)), ThreatModel("linf", 0.8)
     grid = torch.as_tensor(X + np.linspace(-0.8, 0.8, 2001))

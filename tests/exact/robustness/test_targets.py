@@ -97,7 +97,7 @@ def test_linear_models_behind_linear_steps_have_a_formula(name, classes):
     assert found.lower == found.upper
 
 
-def test_scores_of_pairs_are_no_formula():
+def test_scores_of_pairs_follow_no_formula():
     """Three classes have three pairs: W of the pairs is not W of the classes."""
     for kind in (SVC, SklearnSVC):
         model = kind(kernel="linear", decision_function_shape="ovo").fit(X, Y)
@@ -110,7 +110,7 @@ def test_scores_of_pairs_are_no_formula():
         assert as_target(kind(kernel="linear").fit(X, TWO), X).formula is not None
 
 
-def test_a_step_that_cuts_is_no_formula_and_one_that_lies_no_step():
+def test_a_step_that_clips_has_no_formula_and_a_false_step_is_refused():
     cut = make_pipeline(MinMaxScaler(clip=True), LogisticRegression()).fit(X, Y)
     assert as_target(cut, X).formula is None
 
@@ -128,7 +128,7 @@ def test_a_step_that_cuts_is_no_formula_and_one_that_lies_no_step():
     assert target.formula is None and "StandardScaler has no known" in target.note
 
 
-def test_a_model_that_predicts_otherwise_than_it_scores_is_asked_for_labels():
+def test_a_model_whose_labels_disagree_with_its_scores_is_asked_for_labels():
     class Contrary(LogisticRegression):
         def predict(self, X):
             return super().predict(X)[::1] ^ 1

@@ -259,7 +259,7 @@ def test_projection_of_points_at_any_scale(p, exponent, radius, seed):
     assert (found * D >= 0).all()
 
 
-def test_what_is_no_threat_is_refused():
+def test_objects_that_are_not_threats_are_refused():
     for norm in ("l3", 0.5, None, math.nan):
         with pytest.raises(ValueError, match="norm must be"):
             ThreatModel(norm, 1.0)
@@ -282,7 +282,7 @@ def test_what_is_no_threat_is_refused():
 
 
 @pytest.mark.parametrize("p", NORMS)
-def test_what_is_allowed_has_no_slack(p):
+def test_allowed_changes_have_no_slack(p):
     threat = ThreatModel(p, 1.0, high=1.0)
     beside = 1 + 2.0**-50
     rows = np.array([[1.0, 0.0], [beside, 0.0], [-1.0, 0.0], [-beside, 0.0]])
@@ -332,7 +332,7 @@ def test_fixed_entries_stay_and_the_others_move_as_if_alone(p):
 
 
 @pytest.mark.parametrize("fixed", [[0, 1], "a", [0.5]])
-def test_fixed_entries_are_said_by_true_and_false(fixed):
+def test_fixed_entries_are_given_as_true_and_false(fixed):
     with pytest.raises(ValueError, match="fixed must be True or False"):
         ThreatModel("l2", 1.0, fixed=fixed)
 

@@ -204,7 +204,7 @@ def test_the_block_that_changed_is_named() -> None:
     assert "other rows in block 4," in text
 
 
-def test_what_blocks_cannot_do_is_refused_by_name() -> None:
+def test_operations_that_blocks_lack_are_refused_by_name() -> None:
     X, y = table("two labels")
     for model in (LogisticRegression(l1_ratio=0.5), LogisticRegression(C=np.inf)):
         with pytest.raises(NotImplementedError, match="over blocks"):

@@ -94,7 +94,7 @@ def test_sealed_rows_are_never_seen_labels(labels, monkeypatch):
     assert again.risk[0].value != clean.risk[0].value
 
 
-def test_sealed_rows_do_not_decide_what_is_a_leak():
+def test_sealed_rows_do_not_decide_which_column_leaks():
     X, y = linear()
     leak = certus.compare(np.column_stack([X, 2 * y]), y, models=[Ridge()])
     assert leak.left_out == ("x4",)
@@ -315,7 +315,7 @@ def test_noise_is_called_noise():
     assert isinstance(found.model.estimator_, KNeighborsRegressor)
 
 
-def test_foreign_win_is_said_and_not_saved():
+def test_a_win_of_another_library_is_reported_and_not_saved():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))
     y = 10.0 * ((X[:, 0] > 0) ^ (X[:, 1] > 0)) + 0.1 * rng.normal(size=400)
@@ -446,7 +446,7 @@ def test_everything_is_json_ready(labels):
     ],
     ids=str,
 )
-def test_options_that_cannot_be(options, text):
+def test_impossible_options_are_refused(options, text):
     n = 40
     frame = pl.DataFrame(
         {
@@ -474,7 +474,7 @@ def test_options_that_cannot_be(options, text):
     ],
     ids=["constant", "inf", "nan", "short", "two"],
 )
-def test_targets_that_cannot_be(y, text):
+def test_impossible_targets_are_refused(y, text):
     with pytest.raises((ValueError, TableError)) as caught:
         certus.compare(np.random.default_rng(0).normal(size=(30, 2)), y)
     assert text in str(caught.value)
@@ -495,7 +495,7 @@ def test_kernel_ridge_has_an_offset(amounts, monkeypatch):
     assert far[name].mean == pytest.approx(near[name].mean, rel=0.1)
 
 
-def test_what_cannot_end_in_time_is_given_up_early() -> None:
+def test_candidates_that_cannot_end_in_time_are_given_up_early() -> None:
     """Seconds still needed: of the other folds and a final fit, at the best pace."""
     assert _still_needed([], 5) == 0.0
     assert _still_needed([5.0], 5) == 5.0  # the first may have compiled
@@ -517,7 +517,7 @@ def test_under_a_deadline_cheap_candidates_come_first() -> None:
     assert Race(None, None, None)._in_turn(lineup) == lineup
 
 
-def test_nothing_cut_short_wins_unless_it_beats_all_that_is_whole() -> None:
+def test_an_unfinished_candidate_wins_only_if_it_beats_all_finished_ones() -> None:
     lineup = list_candidates("regression", 500, 10, 0)[:4]
     names = [candidate.name for candidate in lineup]
     assert [c.kind for c in lineup] == ["baseline", "certus", "certus", "certus"]

@@ -69,13 +69,13 @@ def test_honest_columns_are_kept():
     assert found.left_out == ()
 
 
-def test_nearly_a_leak_is_remarked_upon():
+def test_a_column_that_nearly_leaks_is_reported():
     column = AMOUNTS + 0.1 * np.random.default_rng(3).normal(size=200)
     found, said = leaks(column, AMOUNTS, models=[Ridge()])
     assert found.left_out == () and "nearly determines the target (r = 0.99" in said[0]
 
 
-def test_the_only_column_is_used_and_said():
+def test_the_only_column_is_used_and_reported():
     frame = pl.DataFrame({"x": AMOUNTS})
     found = certus.compare(frame, 2 * AMOUNTS, models=[Ridge()])
     assert found.left_out == () and "there is no other column" in found.notes[0]
@@ -160,7 +160,7 @@ def test_groups_never_straddle_and_are_the_units():
     assert given.best.errors == found.best.errors
 
 
-def test_group_overlap_is_said():
+def test_overlapping_groups_are_reported():
     frame, y = grouped()
     twin = frame[:3].with_columns(patient=pl.lit("another"))
     both, target = pl.concat([frame, twin]), np.concatenate([y, y[:3]])
@@ -168,7 +168,7 @@ def test_group_overlap_is_said():
     assert "3 rows are equal to a row of another group." in found.notes
 
 
-def test_a_column_like_a_group_or_a_time_is_said():
+def test_a_column_like_a_group_or_a_time_is_reported():
     frame, y = grouped()
     days = pl.date_range(pl.date(2020, 1, 1), pl.date(2020, 6, 28), eager=True)
     frame = frame.rename({"patient": "patient_id"}).with_columns(day=days)

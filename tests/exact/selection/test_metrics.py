@@ -132,7 +132,7 @@ def decided():
     return X, y, found
 
 
-def test_a_rare_label_is_told_from_the_constant():
+def test_a_rare_label_is_distinguished_from_the_constant():
     """By the share of wrong labels nothing beats the constant; by log loss it does."""
     X, y = rare()
     model = [LogisticRegression()]
@@ -210,7 +210,7 @@ def test_a_recall_is_kept_or_refused():
     assert not isinstance(few.model.estimator_, ThresholdClassifier)
 
 
-def test_decisions_need_two_labels_and_one_wish():
+def test_decisions_need_two_labels_and_one_requirement():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match="two labels"):
         certus.compare(X, y, recall=0.9)

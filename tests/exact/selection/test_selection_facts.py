@@ -392,7 +392,7 @@ def test_more_rows_or_a_penalty_control_overfitting():
         ({"f": lambda X: X[:, 0] * np.nan}, "NaN"),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(change, words):
+def test_nonsense_is_refused_with_a_clear_message(change, words):
     _, X, sample = fixed_rows()
     args = {"f": X @ W, "noise": 1.0} | change
     with pytest.raises(ValueError, match=words):

@@ -82,7 +82,7 @@ def test_groups_are_drawn_as_units_not_by_their_rows():
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=25, max_size=150))
-def test_time_only_runs_forwards(times):
+def test_training_rows_are_always_earlier_than_test_rows(times):
     times = np.array(times, dtype=float)
     split = make_split(np.zeros(len(times)), labels=False, time=times)
     both = np.concatenate([split.training, split.sealed])

@@ -286,7 +286,7 @@ def test_a_small_store_and_single_precision_rows_change_nothing(kind: Any) -> No
         np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
-def test_conjugate_gradients_solve_what_is_too_large_to_hold(monkeypatch: Any) -> None:
+def test_conjugate_gradients_solve_systems_too_large_to_hold(monkeypatch: Any) -> None:
     from certus.kernels import system
 
     rng = np.random.default_rng(0)

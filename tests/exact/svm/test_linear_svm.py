@@ -431,7 +431,7 @@ def test_time_limit_leaves_a_usable_model():
         ({"C": "large"}, TypeError),
     ],
 )
-def test_parameters_that_make_no_sense(options, error):
+def test_senseless_parameter_values_are_refused(options, error):
     X, y = clouds()
     with pytest.raises(error):
         LinearSVC(**options).fit(X, y)

@@ -68,7 +68,7 @@ def test_planted_faults_are_seen(fault: str) -> None:
     assert wrong.met is False
 
 
-def test_noise_has_the_stated_law() -> None:
+def test_noise_has_the_stated_distribution() -> None:
     rng, epsilon = np.random.default_rng(0), 0.7
     noise = module._noise(rng, epsilon, 200_000)
     alpha = math.exp(-epsilon)
@@ -123,7 +123,7 @@ def test_files_hold_nothing_else_of_the_rows(tmp_path: Any) -> None:
     assert certus.load(path).sample(5).schema == TABLE.schema
 
 
-def test_what_would_break_the_promise_is_refused() -> None:
+def test_changes_that_void_the_guarantee_are_refused() -> None:
     for words, options in (
         ("subtract the noise", {"random_state": 0}),
         ("needs model", {"model": "cart"}),

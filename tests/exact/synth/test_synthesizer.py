@@ -87,7 +87,7 @@ def test_dependence_is_learnt(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", QUICK)
-def test_conditions_are_met_and_change_the_law(model: str) -> None:
+def test_conditions_are_met_and_change_the_distribution(model: str) -> None:
     fitted = TableSynthesizer(model, validation_fraction=0, random_state=0).fit(TABLE)
     women = fitted.sample(400, given={"sex": "F"})
     assert set(women["sex"]) == {"F"}
@@ -100,7 +100,7 @@ def test_conditions_are_met_and_change_the_law(model: str) -> None:
     assert rich > poor
 
 
-def test_conditions_follow_the_conditional_law() -> None:
+def test_draws_follow_the_conditional_distribution() -> None:
     """Of a tree: the same share as among rows that are drawn and then chosen."""
     fitted = TableSynthesizer("tree", validation_fraction=0, random_state=0).fit(TABLE)
     all_rows = fitted.sample(20_000)
@@ -156,7 +156,7 @@ def test_auto_shows_the_copier_and_does_not_take_it() -> None:
     assert fitted.examination_.coin == pytest.approx(0.7)
 
 
-def test_if_all_copy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generators_that_all_copy_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODELS["cart"], "baseline", False)
     for name in set(MODELS) - {"cart"}:
         monkeypatch.delitem(MODELS, name)
@@ -187,7 +187,7 @@ def test_a_flow_and_a_diffusion_draw_until_conditions_are_met() -> None:
             fitted.impute(TABLE)
 
 
-def test_a_generator_of_ones_own_joins_by_its_name(
+def test_a_custom_generator_joins_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Independent:

@@ -65,7 +65,7 @@ def test_without_smoothing_the_score_is_the_likelihood() -> None:
     assert tree.score_samples([[0, 9, 0, 0]])[0] == -np.inf
 
 
-def test_draws_under_conditions_follow_the_exact_law() -> None:
+def test_draws_under_conditions_follow_the_exact_distribution() -> None:
     X = chain()
     law = chow_liu(X, [2, 3, 2, 3], 1.0)
     cells = np.array(list(itertools.product(range(2), range(3), range(2), range(3))))
@@ -83,7 +83,7 @@ def test_draws_under_conditions_follow_the_exact_law() -> None:
     assert chisquare(counts[p > 0], n * p[p > 0]).pvalue > 1e-4
 
 
-def test_a_worse_tree_and_wrong_tables_are_seen() -> None:
+def test_a_worse_tree_and_wrong_tables_are_found() -> None:
     X = chain()
     tree = ChowLiuTree(smoothing=2.0).fit(X)
     assert certus.certify(tree, X).met

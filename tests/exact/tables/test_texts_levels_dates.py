@@ -194,7 +194,7 @@ def test_labels_are_averaged_label_by_label_and_equal_rows_stay_one_hot():
 # ---- dates ---------------------------------------------------------------------------
 
 
-def test_season_and_weekend_are_seen_by_a_linear_model():
+def test_a_linear_model_can_use_season_and_weekend():
     rng = np.random.default_rng(6)
     days = [dt.date(2018, 1, 1) + dt.timedelta(days=int(d)) for d in range(1400)]
     turn = np.array([d.timetuple().tm_yday for d in days]) / 365.25

@@ -336,7 +336,7 @@ def test_a_tampered_model_is_refuted(spoil):
     assert found.status is Status.REFUTED
 
 
-def test_other_data_are_told_apart():
+def test_other_data_are_recognised():
     model, texts, y = fitted()
     other, labels = corpus(seed=1)
     found = certus.certify(model, other, labels)

@@ -319,7 +319,7 @@ def fitted():
     return small(max_iter=5).fit(texts), texts
 
 
-def test_certificate_holds_and_says_no_more(fitted):
+def test_the_certificate_holds_and_claims_nothing_more(fitted):
     model, texts = fitted
     again = certus.certify(model, texts)
     assert again.status is Status.UNDECIDED and as_told(again)
@@ -350,7 +350,7 @@ def test_other_texts_are_noticed(fitted):
         assert "not those of the fit" in found[found.primary].assumptions[0]
 
 
-def test_places_that_are_no_pairs_are_noticed(fitted):
+def test_places_that_are_not_pairs_are_noticed(fitted):
     model, texts = fitted
     arrays = model.certificate_.evidence.witness._asdict()
     for name, value in (("inputs", 10**9), ("targets", -1), ("noise", 6)):

@@ -75,7 +75,7 @@ def test_sentiment_in_the_order_of_words_is_learned(fitted):
 
 
 @pytest.mark.catalog("TXT-11")
-def test_a_bag_of_words_cannot_tell_them_apart():
+def test_a_bag_of_words_cannot_distinguish_the_classes():
     pairs = ["the film is good, not bad", "the film is bad, not good"]
     counts = CountVectorizer().fit_transform(pairs)
     assert (counts[0] != counts[1]).nnz == 0
@@ -193,7 +193,7 @@ def test_input_without_labelled_texts_is_reported(texts, labels, match):
 @pytest.mark.parametrize(
     "options", [{"widths": ()}, {"widths": 3}, {"widths": (0,)}, {"n_filters": 0}]
 )
-def test_sizes_that_cannot_be(options):
+def test_impossible_sizes_are_refused(options):
     with pytest.raises((ValueError, TypeError), match=next(iter(options))):
         quick(**options).fit(["a b", "b a"], [0, 1])
 

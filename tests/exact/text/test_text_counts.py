@@ -79,7 +79,7 @@ def test_counts_are_counts_and_order_is_lost(
     assert model.document_counts_.tolist() == held
 
 
-def test_unseen_words_are_passed_over_and_rows_can_be_read_back() -> None:
+def test_unseen_words_are_ignored_and_rows_can_be_read_back() -> None:
     model = BagOfWords().fit(["a b a", "c"])
     X = model.transform(["c z a c", "z", ""])
     assert X.toarray().tolist() == [[1, 0, 2], [0, 0, 0], [0, 0, 0]]

@@ -50,7 +50,7 @@ def test_many_words_and_long_texts_make_the_tables_grow():
     np.testing.assert_array_equal(names, np.array(words, dtype=object)[ids])
 
 
-def test_a_word_that_is_none_is_named_in_long_corpora_too():
+def test_a_word_that_is_not_a_string_is_named_in_long_corpora_too():
     with pytest.raises(TypeError, match=r"Document 1 holds .*3"):
         encode(["a " * corpus.BATCH, ["b", 3]])
     with pytest.raises(ValueError, match="Document 1"):

@@ -44,7 +44,9 @@ def arrays(net: torch.nn.Module) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder", "both"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_forward_is_the_networks(kind: str, options: dict[str, Any]) -> None:
+def test_the_forward_pass_is_that_of_the_network(
+    kind: str, options: dict[str, Any]
+) -> None:
     words = {"layers": 2, "width": 16, "heads": 4, "context": 12, **options}
     net = moved(Transformer(11, kind=kind, **words).double())
     rng = np.random.default_rng(1)
@@ -122,7 +124,7 @@ def test_log_softmax_of_far_scores() -> None:
     ("tokens", "said"),
     [([20], "between 0 and 19"), ([-1], "between"), ([0.5], "whole"), ([], "whole")],
 )
-def test_tokens_that_do_not_exist(tokens: Any, said: str) -> None:
+def test_unknown_token_numbers_are_refused(tokens: Any, said: str) -> None:
     net = Transformer(20, width=8, heads=2, context=4)
     with pytest.raises(ValueError, match=said):
         attention.forward(net.config, arrays(net), np.array(tokens))

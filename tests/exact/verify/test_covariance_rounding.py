@@ -79,7 +79,7 @@ def exactly(X: Any, columns: Any, s: Any) -> Any:
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
 @pytest.mark.parametrize("shift", [0.0, 1e6])
-def test_what_is_explained_is_off_by_less_than_its_bound(name: str, shift: float):
+def test_the_error_of_an_explanation_is_below_its_bound(name: str, shift: float):
     columns, whole = ATTRIBUTES[name]
     X = rng.normal(size=(N, 3)) + 2.0 * (GROUPS == "b")[:, None] + shift
     s = rng.uniform(0.1, 3.0, N)

@@ -56,14 +56,14 @@ def test_without_a_target_nothing_is_decided():
     assert verdict([claim, Claim("other", Strength.MEASURED, 1.0)]) is Status.SOLVED
 
 
-def test_a_share_of_nothing():
+def test_a_share_of_no_variance_is_zero_or_infinite():
     assert Number.share(1.0, 0.5, 2.0) == (0.5, 0.25)
     assert Number.share(0.0, 0.0, 0.0) == (0.0, 0.0)
     assert Number.share(1.0, 0.0, 0.0).most == math.inf
     assert Number.share(0.0, 1.0, math.nan).most == math.inf
 
 
-def test_what_is_missed_is_worse_than_what_is_undecided():
+def test_a_missed_target_is_worse_than_an_undecided_one():
     found = [Number(1e-9), Number(1e-3), Number(0.0, math.inf), Number(math.nan, 1.0)]
     assert worst_of(found, 1e-6) == 1
     assert worst_of([found[0], found[2]], 1e-6) == 1

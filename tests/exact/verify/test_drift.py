@@ -208,7 +208,7 @@ def test_constants_of_gelu(kind: str) -> None:
 
 
 @longer
-def test_feeding_rows_that_are_off() -> None:
+def test_the_error_bound_of_a_feed_forward_layer_holds() -> None:
     rng = np.random.default_rng(0)
     for kind, e in itertools.product(attention.ALLOWED["activation"], (1e-12, 1e-2)):
         rows = 40 if kind == "swiglu" else 20

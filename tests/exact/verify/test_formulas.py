@@ -505,7 +505,7 @@ def test_no_penalty() -> None:
     assert row.excess(t.NoPenalty(), w, w, 0 * w).value == np.inf
 
 
-def test_coefficients_below_zero_are_infinitely_dear() -> None:
+def test_negative_coefficients_cost_infinitely_much() -> None:
     row, w = row_of(t.NonNegative(1.0, 1.0)), np.array([1.0, -1e-300])
     assert row.value(t.NonNegative(1.0, 1.0), w) == np.inf
     assert row.excess(t.NonNegative(1.0, 1.0), w, 0 * w, 0 * w).value == np.inf

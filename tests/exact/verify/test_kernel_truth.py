@@ -93,7 +93,7 @@ def test_counts_that_fit_keep_the_digits_of_their_slopes() -> None:
         assert true <= mpf(found.computed) + mpf(found.bound)
 
 
-def test_tiny_weights_do_not_hide_what_is_pulled_back() -> None:
+def test_tiny_weights_do_not_hide_a_pulled_back_error() -> None:
     """1e-119·1e-60·1e-150 is zero in floats: w = 0 was exact."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 2))

@@ -69,7 +69,7 @@ def test_likelihoods_of_mixtures(seed, shift, matrix):
 
 @SEEDS
 @SHIFTS
-def test_what_a_step_gains_is_told_of_the_point_it_comes_to(seed, shift):
+def test_the_gain_of_a_step_is_stated_for_the_point_it_reaches(seed, shift):
     # An exact step leads a little beside it: the claim says which one is meant.
     _, X = rows(seed, shift)
     model = GaussianMixture(2, random_state=seed, tol=1e-2, reg_covar=0.0).fit(X)

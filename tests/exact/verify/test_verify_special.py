@@ -116,7 +116,7 @@ def test_separable_data_are_refused_with_a_witness(level: str) -> None:
     assert found.met is None
 
 
-def test_full_finds_a_separation_the_coefficients_do_not_show() -> None:
+def test_level_full_finds_a_separation_that_the_coefficients_do_not_show() -> None:
     X = np.array([[0.0], [1], [2], [2], [3], [4]])
     y = np.array([-1, -1, -1, 1, 1, 1])
     args = ([[0.7]], [-1.0], (t.Logistic(), t.NoPenalty()), X, y)
@@ -167,7 +167,7 @@ def test_unpenalised_likelihoods_are_measured(loss: t.Loss) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_coefficients_that_are_no_numbers(bad: float) -> None:
+def test_coefficients_that_are_not_numbers_are_refused(bad: float) -> None:
     X, y = np.eye(3), np.arange(3.0)
     found = check([0.0, bad, 0.0], 0.0, (t.Squared(), t.L2(0.1)), X, y)
     assert found.met is False and found.status is Status.DIVERGED

@@ -231,7 +231,7 @@ def test_file_names_that_are_not_text() -> None:
 
 
 @pytest.mark.parametrize("command", ["predict", "certify"])
-def test_what_is_not_a_model_file(
+def test_files_that_are_not_models_are_refused(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table()
@@ -281,7 +281,7 @@ def test_the_input_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> N
     assert Path("t.csv").read_bytes() == before
 
 
-def test_places_that_cannot_be_written(
+def test_places_that_cannot_be_written_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = ["fit", table(), "--target", "y"]

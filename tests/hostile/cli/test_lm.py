@@ -121,7 +121,7 @@ def test_a_device_is_refused_before_the_work(trained: Path, capsys) -> None:
     assert time.monotonic() - before < 60
 
 
-def test_a_strangers_page_is_not_overwritten(trained: Path, capsys) -> None:
+def test_a_page_written_by_others_is_not_overwritten(trained: Path, capsys) -> None:
     Path("mine.html").write_text("<p>my page</p>")
     args = ["lm", "bits", str(trained), "book.txt", "--report", "mine.html"]
     assert main(args) == 1

@@ -76,7 +76,7 @@ def test_intervals_keys_and_rows_that_are_new(folder, capsys):
     assert "at least 86 % of intervals contain the truth" in " ".join(err.split())
 
 
-def test_another_unit_is_refused_and_a_lost_one_is_said(folder, capsys):
+def test_another_unit_is_refused_and_a_lost_one_is_reported(folder, capsys):
     new = folder / "new.csv"
     new.write_text('flat,size,town\nA,"80 sqft",Bath\nB,"90 sqft",York\n')
     code, _, err = answer(capsys, folder / "flats.certus", new)
@@ -129,7 +129,7 @@ def test_json_has_the_same(folder, capsys):
         (["--proba"], "gives no probabilities"),
     ],
 )
-def test_what_cannot_be_answered_is_said(folder, capsys, args, sentence):
+def test_unanswerable_questions_are_reported(folder, capsys, args, sentence):
     code, out, err = answer(
         capsys, folder / "flats.certus", folder / "flats.csv", *args
     )

@@ -436,7 +436,7 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_compare_refuses_in_a_sentence(kind: str) -> None:
+def test_compare_refuses_with_a_clear_message(kind: str) -> None:
     table, y, text = WRONG[kind]
     with pytest.raises((TableError, ValueError), match=text) as caught:
         certus.compare(table, y, models=[Ridge()])

@@ -31,7 +31,7 @@ X, _ = make_blobs(200, centers=4, random_state=0)
         ({"init": X[:4, :1]}, "does not match the number of features"),
     ],
 )
-def test_a_wrong_parameter_is_a_sentence(change, message):
+def test_a_wrong_parameter_gets_a_clear_message(change, message):
     with pytest.raises(ValueError, match=message):
         KMeans(**{"n_clusters": 4, **change}).fit(X)
 
@@ -224,7 +224,7 @@ def test_elbow_needs_two_sides_and_whole_numbers():
 
 @pytest.mark.parametrize("size", [1e308, 1e-300])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
-def test_weights_whose_sum_is_beyond_any_number(size, form):
+def test_weights_whose_sum_overflows_give_the_same_centres(size, form):
     s = np.linspace(0.1, 1.0, len(X))
     one = KMeans(3, n_init=2, random_state=0).fit(form(X), sample_weight=s)
     model = KMeans(3, n_init=2, random_state=0).fit(form(X), sample_weight=s * size)

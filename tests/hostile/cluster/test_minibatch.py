@@ -41,7 +41,7 @@ def fitted(rows=X, s=None, **options):
         ({"init": X[:4, :1]}, "does not match the number of features"),
     ],
 )
-def test_a_wrong_parameter_is_a_sentence(method, change, message):
+def test_a_wrong_parameter_gets_a_clear_message(method, change, message):
     model = MiniBatchKMeans(**{"n_clusters": 4, **change})
     with pytest.raises(ValueError, match=message):
         getattr(model, method)(X)
@@ -73,7 +73,7 @@ def test_labels_do_not_depend_on_the_unit(power):
 
 
 @pytest.mark.parametrize("size", [1e308, 1e-300])
-def test_weights_whose_sum_is_beyond_any_number(size):
+def test_weights_whose_sum_overflows_give_the_same_centres(size):
     s = np.linspace(0.1, 1.0, len(X))
     one, model = fitted(s=s), fitted(s=s * size)
     np.testing.assert_allclose(model.cluster_centers_, one.cluster_centers_)
@@ -81,7 +81,7 @@ def test_weights_whose_sum_is_beyond_any_number(size):
     assert model.certificate_["inertia"].met
 
 
-def test_batches_whose_weights_are_beyond_any_number_are_refused():
+def test_batches_whose_weights_are_infinite_are_refused():
     model = fitted()
     before = model.cluster_centers_.copy()
     with pytest.raises(ValueError, match="sample_weight is too large"):
@@ -158,7 +158,7 @@ def test_labels_there_are_checked_whatever_compute_labels_says():
     assert certus.certify(model, X)["nearest_centres"].met is False
 
 
-def test_a_fault_in_the_labelling_is_seen(monkeypatch):
+def test_a_fault_in_the_labelling_is_found(monkeypatch):
     real = module._nearest
 
     def faulty(rows, centers):
@@ -170,7 +170,7 @@ def test_a_fault_in_the_labelling_is_seen(monkeypatch):
     assert found["nearest_centres"].met is False and found.status is not Status.SOLVED
 
 
-def test_a_fault_in_the_average_is_seen(monkeypatch):
+def test_a_fault_in_the_average_is_found(monkeypatch):
     real = MiniBatchKMeans._keep
 
     def faulty(self, centers, counts, dtype):

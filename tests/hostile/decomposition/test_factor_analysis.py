@@ -62,7 +62,7 @@ def output(model, X):
 
 @every
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_holes(model, bad):
+def test_missing_values_are_refused(model, bad):
     X, Y = rows()
     X[3, 1] = bad
     with pytest.raises(ValueError, match=r"NaN|infinity"):
@@ -175,13 +175,13 @@ def test_a_constant_column(model, value):
 
 
 @every
-def test_columns_twice(model):
+def test_repeated_columns_are_handled(model):
     X, Y = rows()
     fitted = fit_honestly(model, np.column_stack([X, X]), Y)
     assert np.isfinite(output(fitted, np.column_stack([X, X]))).all()
 
 
-def test_columns_nearly_twice_are_said_to_be_left_out():
+def test_nearly_repeated_columns_are_reported_as_left_out():
     X, Y = rows()
     near = X[:, :1] + 3e-6 * np.random.default_rng(1).normal(size=(80, 1))
     found = fit_honestly(

@@ -70,14 +70,14 @@ def caught(model: Any, *data: Any, level: str = "quick", **options: Any) -> None
 @LEVELS
 @pytest.mark.parametrize("name", ["explained_variance_", "explained_variance_ratio_"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0, 0.0])
-def test_variances_that_are_no_variances(name, bad, level):
+def test_invalid_variances_are_refused(name, bad, level):
     model = PCA(3).fit(X)
     caught(changed(model, **{name: put(getattr(model, name), -1, bad)}), X, level=level)
 
 
 @pytest.mark.parametrize("k", [2, 5])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0, 2.5])
-def test_noise_that_is_none(k, bad):
+def test_invalid_noise_is_refused(k, bad):
     caught(changed(theirs.PCA(k).fit(X), noise_variance_=bad), X)
 
 
@@ -104,7 +104,7 @@ def test_small_variances_are_held_to_their_own_size():
 
 @pytest.mark.parametrize("cls", [theirs.PCA, theirs.TruncatedSVD, PCA, TruncatedSVD])
 @pytest.mark.parametrize("scale", [1e-150, 1e-90, 1e90, 1e150])
-def test_vectors_that_are_none_at_any_scale(cls, scale):
+def test_invalid_vectors_at_any_scale_are_refused(cls, scale):
     # Squares of squares vanish below 1e-81: every residual was zero there.
     Z = X * scale
     model = cls(2).fit(Z)
@@ -230,7 +230,7 @@ def test_inverses_of_long_and_thin_covariances(name, dtype):
         assert certus.certify(changed(model, **{name: values}), Z).met is False
 
 
-def test_a_root_that_is_no_triangle():
+def test_a_root_that_is_not_triangular_is_refused():
     # Densities take its determinant from the diagonal.
     model = GaussianMixture(2, covariance_type="tied", random_state=0).fit(X)
     turn = np.eye(5)
@@ -272,7 +272,7 @@ def test_loadings_other_than_those_stated(cls, level):
 
 
 @pytest.mark.parametrize("cls", [FactorAnalysis, theirs.FactorAnalysis])
-def test_noise_that_is_said_to_vanish(cls):
+def test_noise_that_is_stated_to_vanish(cls):
     # Only where factors explain a column is the likelihood unbounded.
     model = cls(2).fit(X)
     for noise in (1e-3, 1e-6):
@@ -298,7 +298,7 @@ def test_layers_that_do_not_make_the_matrix():
     )
 
 
-def test_numbers_that_cancel_are_not_granted_their_rounding():
+def test_cancelling_numbers_count_with_their_rounding():
     Z = np.column_stack([X, X[:, 0]])
     Y = Z[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(120, 3))
     model = DeepLinearNetwork(random_state=0).fit(Z, Y)
@@ -351,7 +351,7 @@ DOCUMENTS = ["the cat sat on the mat", "a dog ran up the hill", "cat and dog"] *
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_vectors_of_no_numbers(bad):
+def test_vectors_without_numbers_are_refused(bad):
     model = GloVe(2, solver="als", min_count=1, random_state=0).fit(DOCUMENTS)
     assert certus.certify(model, DOCUMENTS).met
     for name in ("word_biases_", "context_biases_", "word_factors_"):

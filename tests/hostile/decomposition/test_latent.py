@@ -27,7 +27,7 @@ each_recommender = pytest.mark.parametrize(
 @each_recommender
 @pytest.mark.parametrize("place", [8, 10**8, -1])
 @pytest.mark.parametrize("form", ["csr", "csc"])
-def test_places_outside_a_matrix_are_no_crash(model, place, form):
+def test_places_outside_a_matrix_do_not_crash(model, place, form):
     X = RATED.asformat(form).copy()
     X.indices[3] = place if form == "csr" else place + 22
     if place == -1:
@@ -36,7 +36,7 @@ def test_places_outside_a_matrix_are_no_crash(model, place, form):
         model.fit(X)
 
 
-def test_a_penalty_of_nothing_at_all_is_no_crash():
+def test_a_tiny_penalty_does_not_crash():
     model = MatrixFactorization(2, max_iter=5, random_state=0, alpha=1e-320)
     with config_context(on_uncertified="ignore"):
         model.fit(sparse.random(8, 6, 0.7, "csr", random_state=0))
@@ -50,19 +50,19 @@ def test_diagonals_hold_no_rating_twice():
 
 
 @each_recommender
-def test_ratings_whose_squares_overflow_are_said_and_no_hang(model):
+def test_ratings_whose_squares_overflow_are_reported_without_a_hang(model):
     with pytest.raises(ValueError, match="Divide the ratings"):
         model.fit(RATED * 1e300)
 
 
-def test_counts_beside_which_nothing_weighs():
+def test_counts_that_outweigh_everything_else():
     with pytest.raises(ValueError, match="Lower count_weight"):
         ImplicitALS(2).fit(RATED * 1e150)
 
 
 @each_recommender
 @pytest.mark.parametrize("width", [2, 3])
-def test_pairs_without_ratings_are_no_matrix(model, width):
+def test_pairs_without_ratings_are_not_a_matrix(model, width):
     triples = np.column_stack([*RATED.nonzero(), RATED.data])[:, :width]
     with pytest.raises(ValueError, match="Pass pairs as"):
         model.fit(triples)
@@ -84,7 +84,7 @@ def test_variances_that_float32_cannot_hold(model, scale):
     assert model.fit(rows).certificate_.met
 
 
-def test_rows_that_no_parameters_explain_are_no_fixed_point():
+def test_rows_that_no_parameters_explain_are_not_a_fixed_point():
     def nowhere(X, params):
         return np.full((len(X), 2), -np.inf)
 
@@ -133,7 +133,7 @@ def test_useless_input_of_rankings_is_reported():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_times_and_scales_that_no_mode_can_follow(depth):
+def test_times_and_scales_that_no_mode_can_follow_are_refused(depth):
     for times in ([np.nan, 1.0], [-1.0, 1.0], [np.inf]):
         with pytest.raises(ValueError, match="finite times"):
             mode_strength(times, 2.0, 0.01, depth)

@@ -129,7 +129,7 @@ def test_a_probe_that_misses_does_not_claim_proof():
     assert full["eckart_young"].met is False and full.status is Status.REFUTED
 
 
-def test_other_rows_do_not_show_it():
+def test_other_rows_do_not_reveal_it():
     model = PCA(5).fit(X)
     certificate = certus.certify(model, X[::2])
     assert certificate.met is False
@@ -142,7 +142,7 @@ def test_other_rows_do_not_show_it():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("cls", [PCA, TruncatedSVD])
-def test_holes(cls, bad):
+def test_missing_values_are_refused(cls, bad):
     for form in (np.array, sparse.csr_matrix):
         Z = X[:50].copy()
         Z[3, 4] = bad
@@ -228,7 +228,7 @@ def test_no_density_without_variance():
         model.get_precision()
 
 
-def test_damaged_models_are_refused_in_a_sentence():
+def test_damaged_models_are_refused_with_a_message():
     model = PCA(3).fit(X)
     for changes in (
         {"components_": np.full((3, 64), np.nan)},

@@ -268,7 +268,7 @@ def test_mixtures_of_small_integers_and_far_rows():
         assert certus.certify(moved, rows).met is not True, name
 
 
-def test_em_is_no_model_of_weights():
+def test_em_takes_no_sample_weights():
     model = EM(None, lambda X, q: q.mean(axis=0), lambda X, p: np.log(p) + 0 * X[:, :2])
     model = quiet(model, np.abs(X), np.array([0.5, 0.5]))
     with pytest.raises(ValueError, match="sample_weight"):

@@ -96,7 +96,7 @@ def test_an_edited_file_is_found(tmp_path):
         certus.load(path)
 
 
-def test_a_model_that_answers_something_else_is_found():
+def test_a_model_with_other_answers_is_found():
     """The arrays are those of the fit, but another tree answers."""
     from sklearn.ensemble import HistGradientBoostingRegressor as Theirs
 

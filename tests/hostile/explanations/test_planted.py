@@ -35,7 +35,7 @@ def changed(found: Any, **parts: Any) -> Any:
 
 
 @pytest.mark.parametrize("way", sorted(MODELS))
-def test_what_was_computed_is_confirmed(way: str) -> None:
+def test_computed_values_are_confirmed(way: str) -> None:
     model, found = explained(way)
     assert found.certify(model, ROWS, BEHIND).status is Status.SOLVED
 

@@ -71,12 +71,12 @@ Y = [0, 1, 1, 0]
         (lambda: independence(Y, A)["nothing"], "not among selection_rate"),
     ],
 )
-def test_what_is_wrong_is_said(call, said) -> None:
+def test_faults_are_reported(call, said) -> None:
     with pytest.raises((TypeError, ValueError, KeyError), match=said):
         call()
 
 
-def test_amounts_are_no_groups_but_codes_with_a_fraction_are() -> None:
+def test_amounts_are_not_groups_but_codes_with_a_fraction_are() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="ranges first"):
         independence(rng.integers(0, 2, 100), rng.normal(size=100))
@@ -98,7 +98,7 @@ def test_one_group_one_row_and_groups_of_one_row() -> None:
     assert (tiny.low[i, 1], tiny.high[i, 1]) == (0.0, 1.0)
 
 
-def test_nothing_to_compare_is_said() -> None:
+def test_nothing_to_compare_is_reported() -> None:
     table = separation([1, 1, 0, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
     assert "fewer than two groups" in table.verdict and math.isnan(table.difference)
     assert str(table) and table.to_dict()["holds"] is None
@@ -119,7 +119,7 @@ def test_scores_of_absurd_size_do_not_overflow() -> None:
     assert table["mean_score"] == {"a": 1e308, "b": -1e308}
 
 
-def test_any_container_will_do() -> None:
+def test_any_container_is_accepted() -> None:
     wanted = independence(Y, A)["selection_rate"]
     for a in (
         pd.Series(A),
@@ -209,7 +209,7 @@ def test_the_scale_of_weights_says_nothing(scale: float) -> None:
         np.testing.assert_allclose(weighted.values, plain.values, atol=1e-15)
 
 
-def test_narrow_bins_and_attributes_of_one_name_are_told_apart() -> None:
+def test_narrow_bins_and_attributes_of_one_name_are_distinguished() -> None:
     table = calibration(Y, [0.1, 0.50001, 0.500015, 0.9], A, bins=2000)
     assert len(set(table.metrics)) == len(table.metrics)
     both = pd.DataFrame({"metric": A, "group_metric": Y})
@@ -220,7 +220,7 @@ def test_narrow_bins_and_attributes_of_one_name_are_told_apart() -> None:
     assert twice.columns[1:3] == ["g", "group_g"]
 
 
-def test_what_is_wrong_is_called_by_its_name() -> None:
+def test_errors_name_their_cause() -> None:
     amounts = pd.DataFrame({"debt": np.linspace(0, 1, 600)})
     with pytest.raises(ValueError, match='"debt" of sensitive holds 600'):
         independence([0, 1] * 300, amounts)

@@ -88,7 +88,7 @@ def test_odd_attributes(model: Any, kind: str, rows: Any) -> None:
 
 
 @deciding
-def test_amounts_are_no_groups(model: Any, rows: Any) -> None:
+def test_amounts_are_not_groups(model: Any, rows: Any) -> None:
     X, y, _ = rows
     with pytest.raises(ValueError, match="ranges"):
         model.fit(X, y, sensitive=X[:, 0])
@@ -122,7 +122,7 @@ def test_odd_labels_and_weights(model: Any, rows: Any) -> None:
     assert model.fit(X, none, sensitive=g).certificate_.met
 
 
-def test_scores_that_say_nothing_or_too_much(rows: Any) -> None:
+def test_scores_that_separate_nothing_or_everything(rows: Any) -> None:
     X, y, g = rows
     model = GroupThresholds(DummyClassifier()).fit(X, y, sensitive=g)
     p = model.selection_probability(X, sensitive=g)
@@ -137,7 +137,7 @@ def test_scores_that_say_nothing_or_too_much(rows: Any) -> None:
     assert found.certificate_.met
 
 
-def test_estimators_that_do_not_serve(rows: Any) -> None:
+def test_unsuitable_estimators_are_refused(rows: Any) -> None:
     X, y, g = rows
     with pytest.raises(TypeError, match="takes no sample_weight"):
         GroupReduction(KNeighborsClassifier()).fit(X, y, sensitive=g)
@@ -250,7 +250,7 @@ def test_forged_mixtures_and_maps_are_found_out(rows: Any) -> None:
     assert certus.certify(kept, X, y, sensitive=g).met is False
 
 
-def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
+def test_cells_of_a_file_that_are_not_numbers(rows: Any) -> None:
     """Each is told, or refuted; none passes, none ends deep inside."""
     X, y, g = rows
     cuts = GroupThresholds(LogisticRegression(), max_difference=0.1).fit(
@@ -344,7 +344,7 @@ def test_small_spreads_on_large_values_are_judged_too(rows: Any) -> None:
     assert certus.certify(idle, X + 1e5, sensitive=g).met is False
 
 
-def test_a_moved_mean_shows_in_what_is_taken_away(rows: Any) -> None:
+def test_a_shifted_mean_shows_in_the_variance_removed(rows: Any) -> None:
     X, _, g = rows
     moved = Decorrelation().fit(X, sensitive=g)
     honest = moved.certificate_["removed_variance"].value
@@ -356,7 +356,7 @@ def test_a_moved_mean_shows_in_what_is_taken_away(rows: Any) -> None:
     assert found > 100 * honest
 
 
-def test_multipliers_that_were_never_answered_are_answered_at_full_level() -> None:
+def test_multipliers_without_a_recorded_answer_are_answered_at_level_full() -> None:
     """Those of the mixture would say that no classifier is missing."""
     rng = np.random.default_rng(1)
     g = rng.choice(["a", "b"], 300)
@@ -533,7 +533,7 @@ def test_an_attribute_of_text_in_x_is_refused_where_x_is_computed_with(
     named.fit(frame.with_columns(sex=(pl.col("sex") == "b").cast(pl.Float64)), y)
 
 
-def test_frames_of_several_kinds_are_told_apart(
+def test_frames_of_several_kinds_are_distinguished(
     rows: tuple[Array, Array, Array],
 ) -> None:
     """By their cells, not by the names of their columns."""

@@ -109,7 +109,7 @@ def test_a_column_with_too_many_categories_is_refused() -> None:
         ([1], "must be a dict"),
     ],
 )
-def test_conditions_that_make_no_sense(given, told) -> None:
+def test_impossible_conditions_are_refused(given, told) -> None:
     model = fitted(np.column_stack([N[:, 0], N[:, 1] > 0]))
     with pytest.raises(ValueError, match=told):
         model.sample(3, given=given)

@@ -49,7 +49,7 @@ def models() -> dict[str, object]:
         ({0: 1e200}, "away|probability zero"),
     ],
 )
-def test_conditions_that_make_no_sense(models, name, given, told) -> None:
+def test_impossible_conditions_are_refused(models, name, given, told) -> None:
     with pytest.raises(ValueError, match=told) as raised:
         models[name].sample(3, given=given, random_state=0)
     assert str(raised.value).count(". ") <= 1
@@ -62,7 +62,7 @@ def test_ranges_without_rows_are_refused(models) -> None:
         models["vae"].sample(2, given={0: (400.0, 500.0)}, random_state=0)
 
 
-def test_empty_and_idle_conditions_are_none(models) -> None:
+def test_empty_and_idle_conditions_have_no_effect(models) -> None:
     for name in ("vae", "diffusion"):
         model = models[name]
         plain = model.sample(4, random_state=3)
@@ -91,7 +91,7 @@ def test_all_columns_may_be_known(models) -> None:
         np.testing.assert_array_equal(made, [[0.5, 0.3, 7.0]] * 2)
 
 
-def test_values_between_zero_and_one_are_refused_by_a_bernoulli_law(models) -> None:
+def test_values_between_zero_and_one_are_refused_by_a_bernoulli_model(models) -> None:
     model = models["zeros and ones"]
     for wanted in (0.5, (0.2, 0.8), 2.0):
         with pytest.raises(ValueError, match="must allow 0 or 1"):

@@ -76,7 +76,7 @@ def test_forged_numbers_do_not_come_out_again() -> None:
     )
 
 
-def test_nothing_is_promised_on_a_handful_of_rows() -> None:
+def test_a_handful_of_rows_gets_no_guarantee() -> None:
     found = examine([[1.0, 2.0]], [[1.5, 2.0]], [[1.0, 2.0]], random_state=0)
     assert found["memorised"].met is None and not found.flagged and found.copies == 1
     assert found["told_apart"].strength == "refused"

@@ -71,7 +71,7 @@ def test_gaps_are_refused_with_a_hint() -> None:
     assert np.isfinite(model.impute(X, random_state=0)).all()
 
 
-def test_far_outside_the_density_is_small_and_nothing_warns() -> None:
+def test_far_outside_the_density_is_small_without_warnings() -> None:
     model = fitted(N)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -28,7 +28,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("cls", MODELS)
-def test_rows_without_numbers_are_refused_in_words(cls: Any) -> None:
+def test_rows_without_numbers_are_refused_with_a_message(cls: Any) -> None:
     X = RNG.normal(size=(30, 3))
     X[3, 1] = np.nan
     with pytest.raises(ValueError, match=r"SimpleImputer"):
@@ -180,7 +180,7 @@ class _StopAfter(SamplePictures):
         return context.task_name == "step" and done
 
 
-def test_pictures_of_any_layout(tmp_path) -> None:
+def test_pictures_of_any_layout_are_read(tmp_path) -> None:
     grey = RNG.normal(size=(5, 4, 6))
     assert picture_sheet(grey, n_columns=2).shape == (14, 13)
     assert picture_sheet(grey[..., None]).shape == picture_sheet(grey).shape

@@ -173,7 +173,7 @@ def test_a_solver_that_puts_labels_on_other_nodes_is_found(monkeypatch, kind):
     assert kind().fit(None, TWO, graph=CLUB).certificate_.met is False
 
 
-def test_a_solver_that_mixes_otherwise_is_found(monkeypatch):
+def test_a_solver_that_mixes_differently_is_found(monkeypatch):
     from certus.graph import sgc
 
     monkeypatch.setattr(sgc, "renormalized", lambda A: sparse.csr_array(A / 4.0))

@@ -251,7 +251,7 @@ def test_clusters_of_graphs_in_parts_cut_nothing():
     assert refused.certificate_.claims[0].strength.value == "refused"
 
 
-def test_a_nearly_disconnected_graph_is_solved_or_said_to_be_undecided():
+def test_a_nearly_disconnected_graph_is_solved_or_reported_as_undecided():
     for weight in (1e-3, 1e-9, 1e-15, 1e-300):
         A = np.ones((8, 8))
         A[:4, 4:] = A[4:, :4] = weight

@@ -43,7 +43,7 @@ def test_another_text_is_judged_on_its_own(model: LanguageModel) -> None:
     assert other.status is Status.SOLVED and other.value > model.certificate_.value
 
 
-def test_a_vocabulary_that_was_exchanged(model: LanguageModel) -> None:
+def test_an_exchanged_vocabulary_is_found(model: LanguageModel) -> None:
     model.tokenizer_ = ByteTokenizer(special_tokens=("<|a|>", "<|b|>", "<|end|>"))
     with pytest.raises(ValueError, match="changed after its fit"):
         certus.certify(model, "text")
@@ -74,7 +74,9 @@ def test_texts_without_a_byte(model: LanguageModel, text: Any) -> None:
 
 
 @pytest.mark.parametrize("text", [5, None, [1, 2], 0.5])
-def test_what_is_not_a_text(model: LanguageModel, text: Any) -> None:
+def test_objects_that_are_not_texts_are_reported(
+    model: LanguageModel, text: Any
+) -> None:
     with pytest.raises(TypeError, match="Pass a text"):
         certus.certify(model, text)
 

@@ -46,7 +46,7 @@ ALL = pytest.mark.parametrize(
         ([b"a", None], TypeError, "must be str or bytes"),
     ],
 )
-def test_what_is_no_text_is_refused(model, texts, kind, words):
+def test_objects_that_are_not_text_are_refused(model, texts, kind, words):
     with pytest.raises(kind, match=words):
         clone(model).fit(texts)
 
@@ -89,7 +89,7 @@ def test_pairs_need_two_sentences(texts):
 @pytest.mark.parametrize(
     "texts", [[("a", "b"), "c"], [("a",), ("b", "c")], [("a", "b", "c")]]
 )
-def test_pairs_that_are_none(texts):
+def test_invalid_pairs_are_refused(texts):
     with pytest.raises(ValueError, match="pairs of two texts each"):
         clone(SENTENCES).fit(texts)
 
@@ -140,7 +140,7 @@ def test_gaps():
 
 
 @ALL
-def test_nothing_before_a_fit(model):
+def test_calls_before_a_fit_are_refused(model):
     with pytest.raises(NotFittedError):
         clone(model).transform(["a"])
 
@@ -161,7 +161,7 @@ def test_nothing_before_a_fit(model):
         ({"device": "toaster"}, "device"),
     ],
 )
-def test_settings_that_make_no_sense(model, options, words):
+def test_senseless_settings_are_refused(model, options, words):
     with pytest.raises((TypeError, ValueError), match=words):
         clone(model).set_params(**options).fit(TEXTS)
 
@@ -179,13 +179,13 @@ def test_settings_that_make_no_sense(model, options, words):
         (CHARACTERS, {"max_words": 0}, "max_words"),
     ],
 )
-def test_settings_of_one_that_make_no_sense(model, options, words):
+def test_senseless_settings_of_a_single_model_are_refused(model, options, words):
     with pytest.raises((TypeError, ValueError), match=words):
         clone(model).set_params(**options).fit(TEXTS)
 
 
 @ALL
-def test_a_rate_that_blows_up_gives_back_weights_that_are_numbers(model):
+def test_a_diverging_rate_still_returns_finite_weights(model):
     found = clone(model).set_params(optimizer="sgd", learning_rate=1e30, clip=None)
     found.set_params(max_iter=30).fit(TEXTS)
     assert all(np.isfinite(array).all() for array in found.weights_.values())

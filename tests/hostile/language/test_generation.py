@@ -132,7 +132,7 @@ def test_a_forged_length_takes_neither_memory_nor_time(model: WritingModel) -> N
     assert time.monotonic() - start < 20
 
 
-def test_another_model_is_told(model: WritingModel) -> None:
+def test_another_model_is_recognised(model: WritingModel) -> None:
     file = model.compress("some text")
     with pytest.raises(ValueError, match="compressed by another model"):
         WritingModel(seed=5).decompress(file)

@@ -40,7 +40,7 @@ TINY = LanguageModel(
         ("half \ud800 pair", ValueError, "unpaired surrogate"),
     ],
 )
-def test_what_is_no_text_is_refused(texts, kind, words):
+def test_objects_that_are_not_text_are_refused(texts, kind, words):
     with pytest.raises(kind, match=words):
         clone(TINY).fit(texts)
 
@@ -85,7 +85,7 @@ def test_unknown_tokens_are_named(ids):
             ask(np.array(ids))
 
 
-def test_nothing_before_a_fit():
+def test_calls_before_a_fit_are_refused():
     with pytest.raises(NotFittedError):
         clone(TINY).next_probabilities(np.zeros(0, int))
     with pytest.raises((NotFittedError, AttributeError)):
@@ -113,7 +113,7 @@ def test_nothing_before_a_fit():
         ({"tokenizer": 100}, "vocab_size must be at least 257"),
     ],
 )
-def test_settings_that_make_no_sense(options, words):
+def test_senseless_settings_are_refused(options, words):
     with pytest.raises((TypeError, ValueError), match=words):
         clone(TINY).set_params(**options).fit("abc" * 100)
 
@@ -134,7 +134,7 @@ def test_bfloat16_needs_a_processor_that_has_it(monkeypatch, has):
     assert any(np.any(rounded[name] != exact[name]) for name in exact)
 
 
-def test_a_rate_that_blows_up_gives_back_weights_that_are_numbers():
+def test_a_diverging_rate_still_returns_finite_weights():
     model = clone(TINY).set_params(optimizer="sgd", learning_rate=1e30, clip=None)
     model.set_params(qk_norm=False, max_iter=30).fit("abcdefg" * 100)
     assert all(np.isfinite(array).all() for array in model.weights_.values())

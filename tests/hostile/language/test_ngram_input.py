@@ -24,7 +24,7 @@ from certus.language import MixtureOfModels, NGramModel
         ("\ud800", "half a character"),
     ],
 )
-def test_what_is_not_a_text_is_refused(texts, told):
+def test_objects_that_are_not_texts_are_refused(texts, told):
     with pytest.raises((ValueError, TypeError), match=told):
         NGramModel().fit(texts)
 

@@ -135,7 +135,7 @@ def test_empty_answers_are_answers(base):
 @pytest.mark.parametrize(
     "law", [[0.5, 0.6], [-0.1, 1.1], [math.nan, 1.0], [], [[0.5, 0.5], [1.0, 1.0]]]
 )
-def test_laws_must_add_up_to_one(law):
+def test_probabilities_must_add_up_to_one(law):
     with pytest.raises(ValueError, match="probabilities"):
         policy_gap(law, [0.5, 0.5], [0.0, 1.0], 0.1)
     with pytest.raises(ValueError, match="probabilities"):

@@ -84,7 +84,7 @@ def test_one_character_is_enough() -> None:
         (["a\ud800b"], "unpaired surrogate"),
     ],
 )
-def test_what_is_not_a_text_is_refused(texts, told) -> None:
+def test_objects_that_are_not_texts_are_refused(texts, told) -> None:
     with pytest.raises((TypeError, ValueError), match=told):
         BPETokenizer().fit(texts)
 

@@ -142,7 +142,7 @@ def test_a_network_below_a_reward_that_was_changed(reward: RewardModel) -> None:
     assert judged(reward)["base_untouched"].met is False
 
 
-def test_rewards_that_are_not_those_of_the_weights(
+def test_rewards_that_do_not_follow_from_the_weights_are_found(
     reward: RewardModel, monkeypatch: Any
 ) -> None:
     told = RewardModel.predict
@@ -220,7 +220,7 @@ def test_parameters_of_a_reward(
         (["a" * 40] * 24, REJECTED, "fit into the context of 16 tokens"),
     ],
 )
-def test_choices_that_are_none(
+def test_unknown_choices_are_refused(
     base: LanguageModel, chosen: Any, rejected: Any, message: str
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
@@ -259,7 +259,9 @@ def test_rewards_that_are_constant_or_not_numbers() -> None:
         preference_accuracy(lambda x, y: 1.0, PROMPTS, CHOSEN, REJECTED[:2])
 
 
-def test_certify_with_what_are_not_pairs(tuned: FineTuned, reward: RewardModel) -> None:
+def test_certify_refuses_data_that_are_not_pairs(
+    tuned: FineTuned, reward: RewardModel
+) -> None:
     with pytest.raises(ValueError, match="24 prompts, but 2 answers"):
         certus.certify(tuned, PROMPTS, CHOSEN[:2])
     with pytest.raises(ValueError, match="one pair"):
@@ -267,7 +269,7 @@ def test_certify_with_what_are_not_pairs(tuned: FineTuned, reward: RewardModel) 
 
 
 @pytest.mark.parametrize("rank", [None, 2])
-def test_a_run_that_comes_apart_goes_back(
+def test_a_run_that_diverges_goes_back_to_good_weights(
     base: LanguageModel, rank: int | None
 ) -> None:
     options: Any = {"optimizer": "sgd", "learning_rate": 1e30, "clip": None}

@@ -78,7 +78,7 @@ def judged(model: Any, statement: Statement, A: Any, y: Any, dual: Any = None) -
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("loss", [t.Squared(), t.Huber(1.0), t.Quantile(0.5)])
-def test_penalties_that_are_none(loss, penalty) -> None:
+def test_unknown_penalties_are_refused(loss, penalty) -> None:
     # A negative penalty was read as no penalty: least squares then looked exact.
     never_met(lambda: check(OPTIMAL, None, (loss, penalty), X, Y))
 
@@ -90,7 +90,7 @@ def test_penalties_that_are_none(loss, penalty) -> None:
         t.EpsilonInsensitive(-1.0), t.SquaredEpsilonInsensitive(-9.0), t.Binomial(-3),
     ],
 )  # fmt: skip
-def test_losses_that_are_none(loss) -> None:
+def test_unknown_losses_are_refused(loss) -> None:
     for penalty in (t.L2(0.1), t.NoPenalty()):
         never_met(lambda p=penalty: check(np.zeros(4), None, (loss, p), X, np.abs(Y)))
         never_met(
@@ -139,7 +139,7 @@ def test_a_softmax_of_another_size() -> None:
         t.Polynomial(3, -1.0, 1.0), t.Polynomial(2, np.nan, 1.0), t.Sigmoid(1.0, -1.0),
     ],
 )  # fmt: skip
-def test_functions_that_are_no_kernels(kernel) -> None:
+def test_functions_that_are_not_kernels_are_refused(kernel) -> None:
     # Without a positive kernel there is no minimum, so not even zero is one.
     for y in (Y, np.zeros(60)):
         model = OurKernelRidge(alpha=0.1).fit(X, y).set_params(kernel=kernel)
@@ -193,7 +193,7 @@ def test_a_hard_margin_with_an_intercept_it_should_not_have() -> None:
 
 
 @pytest.mark.parametrize("weight", [{1: -1.0}, {1: np.nan}, {1: np.inf}])
-def test_class_weights_that_are_none(weight) -> None:
+def test_invalid_class_weights_are_refused(weight) -> None:
     for model in (LinearSVC(), SVC(), LogisticRegression()):
         fitted = with_changes(model.fit(X, SIGNS), class_weight=weight)
         never_met(lambda m=fitted: certify(m, X, SIGNS))
@@ -234,7 +234,7 @@ def test_huber_with_another_scale_or_objective(changes) -> None:
 @pytest.mark.parametrize(
     "loss", [t.Squared(), t.Absolute(), t.Huber(0.5), t.Quantile(0.2)]
 )
-def test_dual_points_that_are_none(loss, dual) -> None:
+def test_invalid_dual_points_are_refused(loss, dual) -> None:
     for penalty in (t.L2(0.1), t.L1(0.1)):
         for intercept in (None, 0.0):
             never_met(
@@ -271,7 +271,7 @@ def test_a_dual_point_never_makes_a_bad_point_good() -> None:
         (1.001 * OPTIMAL).astype(np.float32),
     ],
 )
-def test_coefficients_that_are_none(coef) -> None:
+def test_invalid_coefficients_are_refused(coef) -> None:
     never_met(lambda: check(coef, None, (t.Squared(), t.L2(1e-9)), X, Y))
 
 

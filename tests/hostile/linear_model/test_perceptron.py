@@ -41,7 +41,7 @@ def fitted(X: Any, y: Any, **options: Any) -> Any:
     return Perceptron(shuffle=False, **options).fit(X, y)
 
 
-def test_wrong_on_most_rows_is_not_solved() -> None:
+def test_a_model_wrong_on_most_rows_is_not_called_solved() -> None:
     X, y = separable(200)
     theirs = linear_model.Perceptron(random_state=0).fit(X, y)
     theirs.coef_, theirs.intercept_ = -theirs.coef_, -theirs.intercept_
@@ -76,7 +76,7 @@ def test_sparse_small_integers_do_not_wrap(kind: Any) -> None:
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-165, 1e-30, 1e30, 1e140, 1e160])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_any_scale(scale: float, intercept: bool) -> None:
+def test_any_scale_is_handled(scale: float, intercept: bool) -> None:
     X, y = separable()
     model = fitted(X, y, fit_intercept=intercept)
     X = X * scale
@@ -143,7 +143,7 @@ def test_sample_weight_is_refused_where_fit_takes_none() -> None:
         certus.certify(model, X, y, np.ones(len(y)))
 
 
-def test_rows_of_weight_zero_are_not_seen_by_theirs() -> None:
+def test_scikit_learn_ignores_rows_of_weight_zero() -> None:
     X, y = separable()
     theirs = linear_model.Perceptron(random_state=0).fit(X, y)
     X = np.vstack([X, X[:1]])

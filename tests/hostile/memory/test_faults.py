@@ -109,7 +109,7 @@ def test_retrieval_by_or_instead_of_and_is_found(monkeypatch):
     assert found["recall"].met is False and found.met is False
 
 
-def test_a_modern_memory_that_promises_too_much_is_found(monkeypatch):
+def test_a_modern_memory_with_an_overstated_guarantee_is_found(monkeypatch):
     from certus.memory import modern
 
     rows = RNG.normal(size=(30, 8))

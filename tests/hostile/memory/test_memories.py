@@ -83,7 +83,7 @@ def test_constant_units_and_one_pattern(rule):
     assert same.certificate_.met and same.predict([[1, 1, 1, 1, -1]]).min() == 1
 
 
-def test_one_pattern_is_told_in_the_singular():
+def test_one_pattern_is_described_in_the_singular():
     assert HopfieldNetwork().fit(X[:1]).certificate_.claims[0].detail == (
         "the stored pattern is a fixed point"
     )
@@ -135,7 +135,7 @@ def test_empty_and_full_cues_of_a_willshaw_memory():
         (WillshawMemory("x"), "binarize must be"),
     ],
 )
-def test_a_wrong_parameter_is_a_sentence(memory, message):
+def test_a_wrong_parameter_gets_a_clear_message(memory, message):
     with pytest.raises((ValueError, TypeError), match=message):
         memory.fit(X)
 
@@ -207,7 +207,7 @@ def test_planted_faults_are_found(rule, fault):
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, scale_weights])
-def test_what_is_proved_of_margins_stays_true(fault):
+def test_a_margin_that_passes_is_true_despite_a_fault(fault):
     model = HopfieldNetwork("margin").fit(X)
     fault(model)
     found = certus.certify(model, X)
@@ -278,7 +278,7 @@ NAMES = {
 
 
 @every
-def test_what_is_malformed_is_named(memory):
+def test_malformed_input_is_named(memory):
     model = copy.copy(memory).fit(X)
     for name in NAMES[type(model).__name__]:
         for bad in (None, "text", {}, np.zeros((2, 2, 2)), np.full(3, np.nan)):

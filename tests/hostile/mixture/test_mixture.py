@@ -312,7 +312,7 @@ def test_a_later_start_cut_short_does_not_undo_the_best(monkeypatch):
     assert model.certificate_.met
 
 
-def test_a_warm_start_of_another_shape_begins_anew():
+def test_a_warm_start_of_another_shape_begins_again():
     X = rows()
     model = GaussianMixture(2, warm_start=True, random_state=0).fit(X)
     model.set_params(covariance_type="diag").fit(X)
@@ -353,7 +353,7 @@ def test_changed_parameters_are_refuted(kind, name):
     assert certus.certify(model, X).status is Status.REFUTED
 
 
-def test_weights_that_are_no_shares_are_refuted():
+def test_weights_that_are_not_shares_are_refuted():
     X = rows()
     model = GaussianMixture(2, random_state=0).fit(X)
     for forged in ([0.6, 0.6], [1.5, -0.5], [np.nan, 0.5]):
@@ -394,7 +394,7 @@ def test_responsibilities_that_are_not_the_posterior_are_found(monkeypatch):
     size=st.sampled_from([1e-6, 1.0, 1e6]),
     assignment=st.sampled_from(["soft", "hard"]),
 )
-def test_any_small_data_gives_a_model_or_a_sentence(
+def test_any_small_data_gives_a_model_or_a_clear_error(
     seed, kind, n, d, k, size, assignment
 ):
     rng = np.random.default_rng(seed)

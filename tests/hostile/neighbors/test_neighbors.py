@@ -284,7 +284,7 @@ def test_read_only_and_strided_data(estimator: Any) -> None:
         )
 
 
-def test_weights_that_silence_every_neighbour() -> None:
+def test_weights_that_ignore_every_neighbour() -> None:
     X, y = np.arange(6.0)[:, None], [0, 0, 1, 1, 0, 1]
     for cls, words in (
         (KNeighborsClassifier, "zero weights"),

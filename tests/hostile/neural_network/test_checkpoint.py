@@ -163,7 +163,7 @@ def spoil(path, damage):
         )
 
 
-def test_a_forged_state_is_passed_over(monkeypatch, tmp_path, whole):
+def test_a_forged_state_is_ignored(monkeypatch, tmp_path, whole):
     folder = interrupted(monkeypatch, tmp_path, 7)
     manifest, tensors = container.unseal(folder / NAMES[1])
     manifest["state"]["run"]["optimizers"]["module"] = {"state": 5}
@@ -171,7 +171,7 @@ def test_a_forged_state_is_passed_over(monkeypatch, tmp_path, whole):
     assert weights(fit(folder)) == weights(whole)
 
 
-def test_both_damaged_is_said(monkeypatch, tmp_path):
+def test_two_damaged_checkpoints_are_reported(monkeypatch, tmp_path):
     folder = interrupted(monkeypatch, tmp_path, 7)
     for name in NAMES:
         spoil(folder / name, "cut")
@@ -288,7 +288,9 @@ def test_other_versions_and_threads_are_reported(monkeypatch, tmp_path, whole):
     assert weights(found) == weights(whole)
 
 
-def test_a_full_disk_is_one_sentence_and_training_goes_on(monkeypatch, tmp_path, whole):
+def test_a_full_disk_gives_one_message_and_training_goes_on(
+    monkeypatch, tmp_path, whole
+):
     plain, count = os.fsync, []
 
     def full(handle):
@@ -332,7 +334,7 @@ def test_two_files_take_turns(tmp_path):
     assert epochs == [[0], [0, 1], [2, 1], [2, 3], [4, 3]]
 
 
-def test_fingerprints_tell_data_apart():
+def test_fingerprints_distinguish_data():
     from scipy import sparse
 
     X = np.arange(6.0).reshape(2, 3)
@@ -356,7 +358,7 @@ def test_fingerprints_tell_data_apart():
     assert fingerprint(X) == fingerprint(np.asfortranarray(X))
 
 
-def test_nothing_is_warned_of_where_nothing_differs(monkeypatch, tmp_path):
+def test_no_warning_is_given_where_nothing_differs(monkeypatch, tmp_path):
     folder = interrupted(monkeypatch, tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)

@@ -62,7 +62,7 @@ def put(value, path, new):
     value[path[-1]] = new
 
 
-def test_no_part_can_be_replaced_without_a_sentence(made, tmp_path):
+def test_replacing_any_part_is_refused_with_a_message(made, tmp_path):
     state = container.unseal(made / NAMES[1])[0]["state"]
     told = 0
     for i, path in enumerate(list(paths(state))[1::2]):

@@ -65,7 +65,7 @@ def test_other_weights_are_refuted(name, change):
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_what_is_only_told_otherwise_is_not_refuted(name):
+def test_modes_and_gradients_of_a_module_change_no_claim(name):
     model, rows, y = fitted(name)
     stated = model.certificate_
     model.module_.train()  # modes and gradients are no part of what is certified
@@ -163,7 +163,7 @@ def test_buffers_count():
     assert certus.certify(model, rows, y).status is Status.REFUTED
 
 
-def test_a_loss_of_nan_is_never_solved():
+def test_a_fit_whose_loss_is_nan_is_never_called_solved():
     class Odd(nn.Module):
         """Trains well, and gives nothing in evaluation mode."""
 
@@ -212,14 +212,14 @@ def test_a_rewritten_history_gives_no_claim():
         {"diverged": [1, 2]},
     ],
 )
-def test_a_witness_that_no_fit_leaves_is_one_sentence(params):
+def test_a_witness_that_no_fit_leaves_gives_one_message(params):
     model, rows, y = fitted("classifier")
     (name,) = params
     with pytest.raises(ValueError, match=rf"changed after (its|the) fit: {name} is"):
         certus.certify(with_witness(model, **params), rows, y)
 
 
-def test_a_history_that_is_not_a_column_is_one_sentence():
+def test_a_history_that_is_not_a_column_gives_one_message():
     model, rows, y = fitted("classifier")
     model.history_["loss"] = [["a"]]
     with pytest.raises(ValueError, match="history_ does not hold columns of numbers"):
@@ -287,14 +287,14 @@ def test_absurd_scales_leave_a_right_ratio_or_none(scale):
         (X[:, :2], CLASSES, "2 features"),
     ],
 )
-def test_data_of_other_sizes_are_one_sentence(rows, y, words):
+def test_data_of_other_sizes_give_one_message(rows, y, words):
     model, _, _ = fitted("classifier")
     with pytest.raises((TypeError, ValueError), match=words) as caught:
         certus.certify(model, rows, y)
     assert len(str(caught.value)) < 200
 
 
-def test_a_bare_module_is_told_apart():
+def test_a_bare_module_is_recognised():
     with pytest.raises(ValueError, match="a plain torch module"):
         certus.certify(nn.Linear(3, 1), X, NUMBERS)
 
@@ -305,7 +305,7 @@ def test_a_loss_without_the_network_is_reported():
         model.fit(X, NUMBERS)
 
 
-def test_a_loss_that_is_flat_is_no_minimum_found():
+def test_a_flat_loss_is_not_taken_for_a_minimum():
     def flat(z, y):
         return (0 * (z - y)).flatten()
 

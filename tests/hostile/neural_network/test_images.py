@@ -140,7 +140,7 @@ def test_resizing_is_that_of_pillow():
         ),
     ],
 )
-def test_odd_folders_raise_one_sentence(make, error, sentence, tmp_path):
+def test_odd_folders_raise_one_clear_error(make, error, sentence, tmp_path):
     with pytest.raises(error, match=sentence):
         ConvNetClassifier(**QUICK).fit(make(tmp_path))
 
@@ -168,7 +168,7 @@ def test_a_broken_file_is_named(folder, content):
         ([], "0 sample|empty|array"),
     ],
 )
-def test_odd_arrays_raise_one_sentence(X, sentence):
+def test_odd_arrays_raise_one_clear_error(X, sentence):
     with pytest.raises(ValueError, match=sentence):
         ConvNetClassifier(**QUICK).fit(X, [0, 1, 0, 1])
 
@@ -185,7 +185,7 @@ def test_odd_arrays_raise_one_sentence(X, sentence):
         ({"module": torch.nn.Linear(3, 2)}, "fails on inputs of shape"),
     ],
 )
-def test_wrong_parameters_raise_one_sentence(options, sentence):
+def test_wrong_parameters_raise_one_clear_error(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         ConvNetClassifier(**QUICK, **options).fit(np.eye(4, 25), [0, 1, 0, 1])
 
@@ -257,14 +257,14 @@ def test_images_that_overflow_get_no_class():
         model.predict(1e300 * X)
 
 
-def test_a_network_that_is_none():
+def test_an_object_that_is_not_a_network_is_refused():
     X, y = RNG.normal(size=(8, 6, 6)), np.arange(8) % 2
     model = ConvNetClassifier(lambda sizes, k: None, **QUICK)
     with pytest.raises(TypeError, match="must return an nn"):
         model.fit(X, y)
 
 
-def test_a_single_image_is_no_row_of_images():
+def test_a_single_image_is_not_taken_for_a_row_of_images():
     X = RNG.integers(0, 256, (12, 6, 6)).astype(np.uint8)
     with certus.config_context(on_uncertified="ignore"):
         model = ConvNetClassifier(**QUICK).fit(X, np.arange(12) % 2)
@@ -274,7 +274,7 @@ def test_a_single_image_is_no_row_of_images():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_files_whose_pixels_are_no_bytes_are_refused(dtype, tmp_path):
+def test_files_whose_pixels_are_not_bytes_are_refused(dtype, tmp_path):
     pixels = (1000 * RNG.random((6, 6))).astype(dtype)
     Image.fromarray(pixels).save(tmp_path / "deep.tiff")
     with pytest.raises(ValueError, match="not bytes; pass them as an array"):
@@ -282,6 +282,6 @@ def test_files_whose_pixels_are_no_bytes_are_refused(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("source", [None, 5, b"folder"])
-def test_what_names_no_file_is_refused(source):
+def test_paths_that_name_no_file_are_refused(source):
     with pytest.raises(TypeError, match="Pass a folder or a list of files"):
         read_images(source)

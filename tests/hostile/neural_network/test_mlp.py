@@ -39,7 +39,7 @@ X, y = rng.standard_normal((60, 4)), rng.integers(3, size=60)
     ],
     ids=["nan", "inf", "empty", "one class", "lengths", "table", "flat"],
 )
-def test_bad_data_gets_a_sentence(X, y, text, engine):
+def test_bad_data_gets_a_clear_message(X, y, text, engine):
     with pytest.raises(ValueError, match=text):
         MLPClassifier(engine=engine).fit(X, y)
 
@@ -66,7 +66,7 @@ def test_bad_data_gets_a_sentence(X, y, text, engine):
     ],
     ids=str,
 )
-def test_bad_parameters_get_a_sentence(options, text):
+def test_bad_parameters_get_a_clear_message(options, text):
     with pytest.raises((ValueError, TypeError), match=text):
         MLPClassifier(**options).fit(X, y)
 
@@ -248,7 +248,7 @@ def test_copies_and_pickles_go_on_as_the_model_does(engine):
     assert np.array_equal(twin.predict_proba(X), copied.predict_proba(X))
 
 
-def test_rows_that_may_not_be_written_to_compile_nothing_anew():
+def test_read_only_rows_compile_nothing_again():
     from certus.neural_network.backprop_kernels import train
 
     s = np.linspace(1, 2, 60)
@@ -289,7 +289,7 @@ def test_rows_that_overflow_get_no_class(engine):
     ids=str,
 )
 @pytest.mark.parametrize("engine", ["explicit", "torch"])
-def test_weights_and_flags_that_are_none(engine, options, text):
+def test_invalid_weights_and_flags_are_refused(engine, options, text):
     with pytest.raises(ValueError, match=text):
         MLPClassifier(engine=engine, **options).fit(X, y)
 
@@ -310,7 +310,7 @@ def test_a_perceptron_with_a_checkpoint_goes_on_where_it_was(tmp_path, model) ->
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_device_that_is_not_there() -> None:
+def test_a_missing_device_is_refused() -> None:
     with pytest.raises(ValueError, match="device"):
         MLPClassifier(device="nowhere").fit(X, y)
 

@@ -51,7 +51,7 @@ def leaves(value, path=()):
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
-def test_another_config_is_a_sentence_or_the_same_network(name):
+def test_another_config_gives_an_error_or_the_same_network(name):
     data, tensors = written(NETWORKS[name]())
     assert decode(data, tensors).state_dict().keys()
     told = 0
@@ -135,7 +135,7 @@ def test_weights_that_are_missing_or_too_many():
     refused(data, tensors)
 
 
-def test_parts_of_networks_are_no_networks():
+def test_parts_of_networks_are_not_networks():
     with pytest.raises(ModelFileError, match="part of a network"):
         written(modules.Heaviside())
     with pytest.raises(ModelFileError, match="never code"):

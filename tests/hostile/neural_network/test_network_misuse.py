@@ -57,12 +57,12 @@ def test_data_sets_of_torch_are_named(wrap):
         NeuralClassifier(linear).fit(wrap(dataset), Y)
 
 
-def test_a_function_of_no_arguments_is_told_what_it_is_called_with():
+def test_a_function_without_arguments_is_refused_with_a_hint():
     with pytest.raises(TypeError, match=r"the call module\(6, 1\) failed"):
         NeuralRegressor(lambda: nn.Linear(6, 1)).fit(X, X[:, 0])
 
 
-def test_probabilities_are_no_scores():
+def test_probabilities_are_not_scores():
     net = nn.Sequential(nn.Linear(6, 2), nn.Softmax(dim=1))
     with pytest.raises(ValueError, match="not the probabilities of a softmax"):
         NeuralClassifier(net).fit(X, Y)
@@ -125,6 +125,6 @@ def test_other_files_are_read_by_their_own_readers(tmp_path):
     ],
     ids=["average", "schedule", "augment", "smoothing"],
 )
-def test_settings_of_other_libraries_are_told_apart(options, kind, told):
+def test_settings_of_other_libraries_are_distinguished(options, kind, told):
     with pytest.raises(kind, match=told):
         NeuralClassifier(linear, **options).fit(X, Y)

@@ -127,7 +127,7 @@ def test_scales_beyond_the_dtype_of_the_module():
 
 
 @pytest.mark.parametrize("weight", [np.zeros(30), -np.ones(30), np.full(30, np.nan)])
-def test_weights_that_are_none(weight):
+def test_invalid_weights_are_refused(weight):
     assert "sample_weight" in message(
         ValueError, lambda: classifier().fit(X, CLASSES, sample_weight=weight)
     )
@@ -188,7 +188,7 @@ def test_outputs_that_do_not_fit(module, words):
         classifier(module).fit(X, CLASSES)
 
 
-def test_modules_without_weights_and_things_that_are_no_modules():
+def test_modules_without_weights_and_objects_that_are_not_modules():
     assert "no parameters" in message(
         ValueError, lambda: classifier(nn.Identity()).fit(X[:, :3], CLASSES)
     )
@@ -205,7 +205,7 @@ def test_modules_without_weights_and_things_that_are_no_modules():
 @pytest.mark.parametrize(
     "loss", ["huber", lambda z, y: (z - y).square().mean(), lambda z, y: 3.0]
 )
-def test_losses_that_are_none(loss):
+def test_unknown_losses_are_refused(loss):
     with pytest.raises(ValueError, match="loss"):
         regressor(loss=loss).fit(X, NUMBERS)
 

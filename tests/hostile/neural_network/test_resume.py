@@ -146,7 +146,7 @@ def test_rows_held_out_and_weights_of_rows(monkeypatch, tmp_path, name):
         ("images", {**ROBUST, "lipschitz": 2.0, "average": "polyak"}),
     ],
 )
-def test_whatever_draws_at_random(monkeypatch, tmp_path, name, options):
+def test_every_random_draw_follows_the_seed(monkeypatch, tmp_path, name, options):
     def make(**more):
         return CASES[name](max_iter=EPOCHS, **options, **more)
 
@@ -163,14 +163,14 @@ def test_every_optimiser(monkeypatch, tmp_path, optimizer):
     require_the_same(monkeypatch, tmp_path, make)
 
 
-def test_rows_of_the_user_s_own_to_stop_by(monkeypatch, tmp_path):
+def test_stopping_by_rows_that_the_user_gives(monkeypatch, tmp_path):
     def make(**more):
         return CASES["regressor"](max_iter=EPOCHS, **more)
 
     require_the_same(monkeypatch, tmp_path, make, X_val=X[:9], y_val=NUMBERS[:9])
 
 
-def test_a_run_that_comes_apart_does_so_again(monkeypatch, tmp_path):
+def test_a_run_that_diverges_does_so_again_when_repeated(monkeypatch, tmp_path):
     """Also what it falls back to is the same."""
 
     def make(**more):

@@ -39,7 +39,7 @@ def small(d, k):
         ({"lipschitz": np.nan}, ValueError, "lipschitz"),
     ],
 )
-def test_settings_that_make_no_sense(options, kind, words):
+def test_senseless_settings_are_refused(options, kind, words):
     with pytest.raises(kind, match=words):
         NeuralClassifier(small, max_iter=1, **options).fit(X, Y)
     if next(iter(options)) != "adversarial_steps":

@@ -64,7 +64,7 @@ def test_input_that_is_not_a_pair_of_sequences_is_reported(sources, targets, mat
         ({"learning_rate": 0}, "learning_rate must be"),
     ],
 )
-def test_parameters_that_cannot_be(options, match):
+def test_impossible_parameters_are_refused(options, match):
     with pytest.raises((ValueError, TypeError), match=match):
         tiny(**options).fit(X, Y)
 
@@ -130,6 +130,6 @@ def test_an_encoder_that_does_not_fit():
 
 
 @pytest.mark.parametrize("odd", [{"a", "b"}, iter("ab"), (c for c in "ab")])
-def test_what_has_no_order_or_is_read_once_is_refused(odd):
+def test_sets_and_iterators_are_refused(odd):
     with pytest.raises(ValueError, match="Sequence 1 of X is"):
         Seq2Seq(hidden=4, max_iter=1).fit(["ab", odd], ["a", "b"])

@@ -58,7 +58,7 @@ def quick(kind, **options):
         (sparse.eye(4), "[Ss]parse"),
     ],
 )
-def test_what_cannot_be_read_is_named(X, told):
+def test_unreadable_content_is_named(X, told):
     with pytest.raises((ValueError, TypeError), match=told):
         quick(RecurrentClassifier).fit(X, SIDES)
 
@@ -214,7 +214,7 @@ def test_global_generators_are_left_alone():
     ],
     ids=["sets", "iterator", "generators", "dictionary"],
 )
-def test_what_has_no_order_or_is_read_once_is_refused(kind, X, told):
+def test_sets_and_iterators_are_refused(kind, X, told):
     with pytest.raises(ValueError, match=told):
         quick(kind).fit(X, SIDES)
 
@@ -222,7 +222,7 @@ def test_what_has_no_order_or_is_read_once_is_refused(kind, X, told):
 @pytest.mark.parametrize(
     "kind", ["tagger", "several tasks", "sequences from sequences"]
 )
-def test_draws_of_what_has_no_mean_are_refused(kind):
+def test_draws_without_a_mean_are_refused(kind):
     model = {
         "tagger": SequenceTagger(dropout=0.5),
         "several tasks": MultiTaskNetwork(None),
@@ -244,7 +244,7 @@ def test_draws_of_what_has_no_mean_are_refused(kind):
         lambda: MemoryNetwork(3, 0),
     ],
 )
-def test_networks_of_no_words_are_refused(make):
+def test_networks_without_words_are_refused(make):
     with pytest.raises(ValueError, match="whole number"):
         make()
 

@@ -187,7 +187,7 @@ def test_an_empty_file(refused):
     refused(b"", "is empty")
 
 
-def test_places_that_are_no_files(tmp_path):
+def test_places_that_are_not_files_are_refused(tmp_path):
     with pytest.raises(ModelFileError, match="is a directory"):
         load(tmp_path)
     with pytest.raises(ModelFileError, match=r"gone\.certus does not exist"):
@@ -365,7 +365,7 @@ def test_missing_and_unexpected_fields(field, forged):
 
 
 @pytest.mark.parametrize("value", [None, 1, "x", [], {"~": "tuple", "items": []}])
-def test_fields_of_the_wrong_type(value, forged):
+def test_fields_of_the_wrong_type_are_refused(value, forged):
     forged(setting("params", to=value), "as parameters")
     forged(setting("versions", to=value), "version")
     forged(setting("attributes", to=value), "attributes|incomplete")
@@ -491,7 +491,7 @@ def test_tensors_of_another_type(forged):
     forged(attribute("coef_", "order", "A"), "unknown order 'A'")
 
 
-def test_bytes_that_no_value_has(forged):
+def test_bytes_that_encode_no_value_are_refused(forged):
     forged(overwrite("mask_", b"\x02"), "neither true nor false")
     forged(overwrite("names_", b"\xff" * 4), "impossible character")
 

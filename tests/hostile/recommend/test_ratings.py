@@ -131,7 +131,7 @@ def test_max_time_stops(cls):
 
 @BOTH
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_none_are_refused(cls, bad):
+def test_invalid_numbers_are_refused(cls, bad):
     X = some_ratings()
     X.data[5] = bad
     with pytest.raises(ValueError, match="NaN or infinite"):
@@ -189,7 +189,7 @@ def test_a_repeated_pair_is_an_error_for_ratings_and_a_sum_for_counts():
     np.testing.assert_array_equal(added.user_factors_, once.user_factors_)
 
 
-def test_negative_counts_are_refused_and_zeros_are_none():
+def test_negative_counts_are_refused_and_zeros_count_as_absent():
     X = some_ratings()
     X.data[0] = -1
     with pytest.raises(ValueError, match="negative counts"):

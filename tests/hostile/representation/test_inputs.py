@@ -126,7 +126,7 @@ def test_sequences_may_be_empty_or_of_one_step():
     ],
 )
 @pytest.mark.parametrize("batch_size", [1, 8])
-def test_of_empty_sequences_nothing_is_hidden(X, batch_size):
+def test_a_batch_of_empty_sequences_hides_nothing(X, batch_size):
     model = MaskedAutoencoder(
         4,
         max_iter=8,
@@ -180,7 +180,7 @@ def test_wrong_parameters_are_named(given, error, text):
         ContrastiveEncoder(n_components=6).set_params(**given).fit(ROWS)
 
 
-def test_a_network_of_your_own_is_trained_and_left_as_it_was():
+def test_a_custom_network_is_trained_and_the_original_is_unchanged():
     own = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.ReLU())
     before = own[0].weight.detach().clone()
     model = tiny(module=own).fit(ROWS)
@@ -190,7 +190,7 @@ def test_a_network_of_your_own_is_trained_and_left_as_it_was():
     assert made.transform(ROWS).shape == (40, 6)
 
 
-def test_steps_that_are_too_long_are_said_to_have_diverged():
+def test_steps_that_are_too_long_are_reported_as_diverged():
     model = tiny(learning_rate=1e30, max_iter=20, clip=None).fit(ROWS)
     assert np.isfinite(model.transform(ROWS)).all()
 

@@ -118,7 +118,7 @@ def test_bad_masks_and_patches_are_named():
 # -- planted faults ---------------------------------------------------------------
 
 
-def test_a_filling_that_looks_at_what_is_hidden_is_found(monkeypatch):
+def test_filling_with_hidden_values_is_found(monkeypatch):
     right = masked._filled_in
 
     def leaking(encoder, decoder, x, hidden):
@@ -144,7 +144,7 @@ def test_tokens_that_leak_are_found(monkeypatch):
     assert found["no_leak"].met is False
 
 
-def test_a_solver_that_names_directions_otherwise_is_found(monkeypatch):
+def test_a_solver_that_labels_directions_differently_is_found(monkeypatch):
     y, x = np.mgrid[:9, :9] - 4.0
     hills = np.exp(-(x**2 + y**2) / 20) + 0.3 * x + 0.1 * y
     X = hills + 0.02 * RNG.normal(size=(200, 9, 9))
@@ -167,7 +167,7 @@ def test_a_solver_that_names_directions_otherwise_is_found(monkeypatch):
     assert turned < good.certificate_["position_accuracy"].value - 0.2
 
 
-def test_paint_that_changes_grey_or_is_no_paint_is_found(monkeypatch):
+def test_invalid_colours_and_colours_that_change_grey_are_found(monkeypatch):
     model, new = Colorizer(4, **SMALL).fit(PAINTED), RNG.random((30, 6, 6, 3))
     right = colours.joined
     monkeypatch.setattr(colours, "joined", lambda grey, c: right(grey, c) + 0.1)

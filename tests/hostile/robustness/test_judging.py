@@ -48,7 +48,7 @@ class Returns:
 
 @pytest.mark.catalog("ADV-02")
 @pytest.mark.parametrize("p", [1, 2, 2.5, math.inf])
-def test_at_radius_zero_the_accuracy_is_the_models_own(p):
+def test_at_radius_zero_the_accuracy_is_that_of_the_model(p):
     for method in ("one-step", "pgd", "deepfool", "search", "boundary"):
         found = attack(MODEL, X, Y, ThreatModel(p, 0.0), method)
         assert found.accuracy == MODEL.score(X, Y)
@@ -65,7 +65,7 @@ def test_at_radius_zero_the_accuracy_is_the_models_own(p):
     seed=st.integers(0, 10**6),
     box=st.booleans(),
 )
-def test_what_is_allowed_needs_no_slack(p, kind, radius, exponent, seed, box):
+def test_allowed_changes_need_no_slack(p, kind, radius, exponent, seed, box):
     """Exactly inside in float64, for rows of every precision."""
     rng = np.random.default_rng(seed)
     rows = rng.uniform(-1, 1, (5, 6)).astype(kind)
@@ -192,7 +192,7 @@ def test_true_classes_that_the_model_does_not_know():
     assert math.isnan(everything.success)
 
 
-def test_what_cannot_be_attacked_is_said():
+def test_models_that_cannot_be_attacked_are_reported():
     tree = DecisionTreeClassifier().fit(X, Y)
     with pytest.raises(ValueError, match=r"PGD needs gradients.*method='search'"):
         attack(tree, X, Y, THREAT, "pgd")

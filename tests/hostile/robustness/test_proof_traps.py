@@ -137,7 +137,7 @@ class Falling(nn.Softmax):
 
 
 @pytest.mark.parametrize("name", ["hook", "hook of the last", "subclass", "forward"])
-def test_a_softmax_that_is_none_is_not_left_out(name):
+def test_a_missing_softmax_is_not_assumed(name):
     """P(class 0) = σ(5.1 + x₀ − x₁); 10·P decides against 10·(1 − P) + 4."""
     first = nn.Linear(2, 2)
     with torch.no_grad():
@@ -193,7 +193,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_sets_of_rows_cannot_do_is_refused_in_words(name):
+def test_operations_that_sets_of_rows_lack_are_refused_with_a_message(name):
     X, module = np.array([[1.0, 0.0]]), Trap(REFUSED[name]).eval()
     target = as_target(module, X)
     rows, why = certified_rows(target, X, target.labels(X), ThreatModel("l2", 1e-6))
@@ -234,7 +234,7 @@ def test_rounding_far_from_the_row_counts(norm):
         assert rows.tolist() == [robust], why
 
 
-def test_what_a_normalisation_subtracts_counts():
+def test_the_mean_that_a_normalisation_subtracts_counts():
     """(x − 1e4) + 1e4 in float32 is x to within 1e-3, however it is arranged."""
     layer = nn.BatchNorm1d(1, eps=0.0).eval()
     with torch.no_grad():

@@ -154,7 +154,7 @@ def test_steps_with_a_bound_hold_against_a_search(name, norm):
         assert (target.labels(moved) == target.labels(X))[rows].all()
 
 
-def test_a_single_score_is_compared_with_nothing():
+def test_a_single_score_has_no_comparison():
     X = np.array([[0.5], [-0.5], [0.05]])
     target = as_target(Written(lambda x: F.relu(x) - F.relu(-x)).eval(), X)
     for function in (lambda x: 2 * x, lambda x: (2 * x).squeeze(1)):
@@ -289,7 +289,7 @@ def test_arrays_that_are_not_those_of_the_module_prove_nothing(name):
     assert proof.refused and not proof.certified.any()
 
 
-def test_a_linear_model_that_predicts_otherwise_is_refused():
+def test_a_linear_model_with_another_prediction_rule_is_refused():
     dense = layers.Dense(np.array([[0.0, 0.0], [1.0, 0.0]]))
     network = layers.Network((layers.LayerStep(dense, (0,)),), (2,))
     X, threat = np.array([[1.0, -1.0], [2.0, 1.0]]), ThreatModel("l2", 0.5)

@@ -83,7 +83,7 @@ def test_noise_in_a_module_is_seen():
             attack(module, X, Y, THREAT)
 
 
-def test_modules_that_give_no_scores():
+def test_modules_without_scores_are_refused():
     wrong = {
         r"got tuple": lambda x: (scores(x), x),
         r"got \(64,\s?3,\s?1\)": lambda x: scores(x)[:, :, None],
@@ -108,7 +108,7 @@ def test_noise_in_functions_and_estimators_is_seen():
         attack(DummyClassifier(strategy="uniform").fit(X, Y), X, Y, THREAT)
 
 
-def test_functions_that_give_no_scores():
+def test_functions_without_scores_are_refused():
     with pytest.raises(ValueError, match="one output for each of 64 rows"):
         attack(lambda A: A[:3], X, Y, THREAT)
     with pytest.raises(ValueError, match="NaN or infinite"):
@@ -130,7 +130,7 @@ def test_functions_that_give_no_scores():
         attack("model", X, Y, THREAT)
 
 
-def test_labels_that_turn_up_later():
+def test_labels_that_appear_later_are_learnt():
     """A function without classes= may know more of them than its first rows show."""
     names = np.array(["a", "b", "c"])
     found = attack(
@@ -235,7 +235,7 @@ def test_rows_of_every_container_are_the_same_rows():
         attack(MODEL, frame.assign(a="x"), Y, THREAT)
 
 
-def test_rows_that_are_none():
+def test_invalid_rows_are_refused():
     for rows, said in (
         (X[0], "For a single row pass X\\[None\\]"),
         (X[:0], "X has no rows"),
@@ -444,7 +444,7 @@ class Forger:
     "forge", [writes_labels, writes_classes, writes_the_radius, writes_the_box]
 )
 @pytest.mark.parametrize("network", [False, True])
-def test_the_judge_does_not_use_what_it_lent(forge, network):
+def test_a_forging_attack_cannot_change_the_arrays_of_the_judge(forge, network):
     model = MODEL
     if network:
         model = MLPClassifier((4,), max_iter=300, random_state=0)

@@ -114,6 +114,6 @@ def test_files_with_other_columns(folder: Path) -> None:
         rows_of(folder)
 
 
-def test_an_engine_must_be_one() -> None:
+def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ValueError, match="engine must be 'local'"):
         set_config(engine=3)

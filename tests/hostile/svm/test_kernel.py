@@ -105,7 +105,7 @@ def test_a_time_limit_leaves_a_usable_model_with_an_honest_gap() -> None:
     assert certus.certify(model, X, y).value == pytest.approx(found.value)
 
 
-def test_a_step_limit_is_obeyed_and_said() -> None:
+def test_a_step_limit_is_obeyed_and_reported() -> None:
     X, y = moons()
     model = SVC(max_iter=3)
     with pytest.warns(UncertifiedWarning, match="max_iter"):

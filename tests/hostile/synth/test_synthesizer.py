@@ -94,7 +94,7 @@ def test_values_outside_the_fitted_range() -> None:
         ("must be \\(low, high\\)", {"a": (1, 2, 3)}),
     ],
 )
-def test_conditions_that_make_no_sense(words: str, given: Any) -> None:
+def test_impossible_conditions_are_refused(words: str, given: Any) -> None:
     table = pl.DataFrame({"a": np.arange(50.0), "s": ["yes", "no"] * 25})
     fitted = TableSynthesizer("tree", validation_fraction=0, random_state=0).fit(table)
     with pytest.raises(ValueError, match=words):

@@ -32,7 +32,7 @@ def test_marked_encodings_are_read_without_a_word(tmp_path, encoding):
     assert found.notes == []
 
 
-def test_windows_1252_is_recognised_and_said(tmp_path):
+def test_windows_1252_is_recognised_and_reported(tmp_path):
     found = read(tmp_path, NAMES.encode("cp1252"))
     assert found.frame["name"].to_list() == ["Müller", "Café “Élan”", "Garçon – 5 €"]
     assert "Windows-1252" in found.notes[0] and "--encoding" in found.notes[0]
@@ -78,7 +78,7 @@ def test_wrong_and_unknown_encodings_are_refused(tmp_path):
 # ---- headers -------------------------------------------------------------------------
 
 
-def test_a_file_without_a_header_is_read_whole_and_said(tmp_path):
+def test_a_file_without_a_header_is_read_whole_and_reported(tmp_path):
     content = "5.1,3.5,setosa\n4.9,3.0,setosa\n6.3,3.3,virginica\n5.8,2.7,virginica\n"
     found = read(tmp_path, content)
     assert found.frame.height == 4
@@ -122,7 +122,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_currencies_and_units_are_left_out_and_said(tmp_path, kind):
+def test_currencies_and_units_are_left_out_and_reported(tmp_path, kind):
     cells, values, unit = CELLS[kind]
     lines = "".join(f'"{cell}";{i};x\n' for i, cell in enumerate(cells))
     found = read(tmp_path, "value;row;note\n" + lines)
@@ -164,7 +164,7 @@ def test_the_spelling_of_labels_is_kept(tmp_path):
     assert "n" not in found.spelling
 
 
-def test_sentences_about_a_file_reach_whoever_asks(tmp_path):
+def test_messages_about_a_file_reach_the_caller(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("price,n\n$5,1\n$6,2\n")
     heard: list[str] = []

@@ -406,7 +406,7 @@ def test_category_codes_read_as_numbers_still_match():
         assert Z[1].tolist() == [float(values[1] == 1), 0.0]
 
 
-def test_new_gaps_and_levels_are_remarked():
+def test_new_gaps_and_levels_are_reported():
     encoder = TableEncoder().fit(TRAIN)
     new = new_table(town=["Rome", None], rooms=[None, None], sold=[None, None])
     Z = encoder.transform(new)
@@ -500,7 +500,7 @@ def test_unusable_targets(case):
         TablePipeline(estimator=Ridge()).fit(TRAIN, y)
 
 
-def test_weights_that_make_no_sense():
+def test_senseless_weights_are_refused():
     y = [1.0, 2.0, 3.0, 4.0]
     for weight in ([0, 0, 0, 0], [1, -1, 1, 1], [1, np.nan, 1, 1], [1, 1]):
         with pytest.raises(ValueError):

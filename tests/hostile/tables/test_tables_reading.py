@@ -91,7 +91,7 @@ def test_the_file_decides_what_a_comma_means(tmp_path, separator, values):
     assert column(tmp_path, ["1,234", "5,678"], separator).to_list() == values
 
 
-def test_what_nothing_decides_stays_text(tmp_path):
+def test_undecided_columns_stay_text(tmp_path):
     assert column(tmp_path, ["1,234", "5,678"], "\t").dtype == pl.String
 
 
@@ -294,7 +294,7 @@ def test_memory_is_guessed_from_the_beginning(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather", "jsonl", "gz"])
-def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path, kind, monkeypatch):
+def test_oversized_input_is_refused_before_it_is_read(tmp_path, kind, monkeypatch):
     file = written(tmp_path, 100)[kind]
     needed = memory.memory_needed(file)
     assert read_table(file, max_memory=needed).height == 100

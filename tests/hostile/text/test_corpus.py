@@ -28,7 +28,7 @@ from certus.text import LineCorpus, Vocabulary, encode
         ([["a"], {"b": 1}], "Document 1 is"),
     ],
 )
-def test_an_invalid_corpus_is_refused_with_a_sentence(texts: Any, says: str) -> None:
+def test_an_invalid_corpus_is_refused_with_a_message(texts: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         encode(texts)
 
@@ -78,7 +78,7 @@ def test_lone_surrogates_and_controls_are_words_like_others() -> None:
     assert encode([odd]).words == odd
 
 
-def test_a_full_disk_is_said(monkeypatch: Any) -> None:
+def test_a_full_disk_is_reported(monkeypatch: Any) -> None:
     class Full:
         def close(self) -> None: ...
         def flush(self) -> None: ...

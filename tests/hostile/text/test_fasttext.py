@@ -48,7 +48,7 @@ def quick(**options):
         (np.array([1, "a"] * 10, dtype=object), ValueError, "label type"),
     ],
 )
-def test_labels_that_are_none(y, error, message):
+def test_invalid_labels_are_refused(y, error, message):
     with pytest.raises(error, match=message):
         quick().fit(TEXTS, y)
 
@@ -81,7 +81,7 @@ def test_labels_of_any_kind_come_back(labels):
         (encode(["a b", "c"]), ValueError, "texts themselves"),
     ],
 )
-def test_texts_that_are_none(texts, error, message):
+def test_invalid_texts_are_refused(texts, error, message):
     least = 2 if message is None else 1
     with pytest.raises(error, match=message or "at least 2 times"):
         quick(min_count=least).fit(texts, [0, 1])
@@ -96,7 +96,7 @@ def test_empty_texts_count_in_the_mean_and_move_nothing():
 
 
 @pytest.mark.parametrize("loss", ["softmax", "hierarchical"])
-def test_nothing_known_has_the_zero_vector(loss):
+def test_a_text_of_unknown_words_has_the_zero_vector(loss):
     y = ["often", "often", "rare", "other"] * 5
     model = quick(loss=loss).fit(TEXTS, y)
     P = model.predict_proba(["zebra quagga", ""])
@@ -280,7 +280,7 @@ def test_files_and_pickles_bring_the_model_back(tmp_path, loss):
     assert back.get_params() == model.get_params()
 
 
-def test_a_tokenizer_of_ones_own_is_refused_by_name_when_saving(tmp_path):
+def test_a_custom_tokenizer_is_refused_by_name_when_saving(tmp_path):
     model = quick(tokenizer=str.split).fit(TEXTS, Y)
     assert as_told(model.certificate_)
     with pytest.raises(Exception, match="tokenizer"):

@@ -46,7 +46,7 @@ def test_words_in_another_order_are_refuted() -> None:
     assert certus.certify(model, TEXTS).met is False
 
 
-def test_other_texts_are_said_to_be_other() -> None:
+def test_other_texts_are_reported_as_other() -> None:
     found = certus.certify(fitted(), TEXTS[:20])
     assert (
         found.met is False and "not those of the fit" in found.claims[0].assumptions[0]
@@ -101,7 +101,7 @@ def test_ctrl_c_and_time_leave_a_fitted_model(monkeypatch: Any) -> None:
         (np.full((2, 2), np.inf), "finite"),
     ],
 )
-def test_counts_that_are_none(matrix: Any, says: str) -> None:
+def test_invalid_counts_are_refused(matrix: Any, says: str) -> None:
     for form in (np.asarray, sparse.csr_matrix, sparse.coo_array):
         with pytest.raises(ValueError, match=says):
             GloVe(2).fit_counts(form(matrix))

@@ -79,13 +79,13 @@ def test_all_words_thinned_away(model):
 
 @every
 @pytest.mark.parametrize("bad", [3, None, ["x"], b"x", float("nan")])
-def test_tokens_that_are_no_strings(model, bad):
+def test_tokens_that_are_not_strings_are_refused(model, bad):
     with pytest.raises((TypeError, ValueError), match=r"[Dd]ocument 1"):
         clone(model).fit([["a", "b"], ["a", bad], ["b"]])
 
 
 @every
-def test_a_single_string_is_no_corpus(model):
+def test_a_single_string_is_not_a_corpus(model):
     with pytest.raises(ValueError, match="single string"):
         clone(model).fit("a text that was meant as one document")
 

@@ -39,7 +39,7 @@ SEEDED = {"random_state": 0, "deterministic": True}
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_a_sparse_matrix_is_no_corpus(model):
+def test_a_sparse_matrix_is_not_a_corpus(model):
     with pytest.raises(ValueError, match="sparse matrix; pass the texts"):
         model.fit(sparse.eye(20, format="dia"), [0, 1] * 10)
 
@@ -65,7 +65,7 @@ def test_ngrams_longer_than_any_word_cost_nothing():
     assert model.fit(TEXTS).certificate_["composition"].met
 
 
-def test_a_number_beyond_floats_is_no_matter_of_scale():
+def test_a_number_beyond_floats_is_refused_at_any_scale():
     with pytest.raises(
         ValueError, match="word_ngrams must be an integer of at least 1"
     ):
@@ -120,7 +120,7 @@ def test_a_full_disk_leaves_the_vectors_that_were_there(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_vectors_that_a_precision_cannot_hold_or_that_are_none(tmp_path):
+def test_vectors_beyond_a_precision_and_invalid_vectors_are_refused(tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text("1 1\na 1e39\n")
     with pytest.raises(ValueError, match="not finite in float32"):

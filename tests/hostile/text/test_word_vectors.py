@@ -60,14 +60,14 @@ def test_words_that_the_format_cannot_hold(tmp_path: Any, word: str) -> None:
     assert path.read_text() == "kept"
 
 
-def test_places_that_cannot_be_written(tmp_path: Any) -> None:
+def test_places_that_cannot_be_written_are_refused(tmp_path: Any) -> None:
     model = PretrainedVectors()
     model.vocabulary_, model.vectors_ = ["a"], np.eye(1)
     with pytest.raises(OSError, match="could not be written"):
         model.to_word2vec(tmp_path / "no" / "such" / "folder.txt")
 
 
-def test_questions_that_make_no_sense() -> None:
+def test_senseless_questions_are_refused() -> None:
     model = PretrainedVectors()
     for ask in (
         lambda: model["a"],

@@ -133,7 +133,7 @@ def test_intercept_scaling_of_zero(library):
 @pytest.mark.parametrize(
     "changed", [{"loss": "x"}, {"penalty": None}, {"penalty": "x"}, {"C": -1.0}]
 )
-def test_names_that_are_no_loss_or_penalty(changed):
+def test_names_of_neither_a_loss_nor_a_penalty_are_refused(changed):
     # Any other name was judged as the default one.
     X, y = data()
     model = svm.LinearSVC().fit(X, y > 0).set_params(**changed)
@@ -153,7 +153,7 @@ def test_an_attribute_does_not_replace_a_parameter():
 
 @pytest.mark.parametrize("kind", [ours.LassoCV, theirs.LassoCV, ours.ElasticNetCV])
 @pytest.mark.parametrize("bad", [np.nan, None, "much", True, [0.1, 0.2]])
-def test_a_choice_that_is_no_number(kind, bad):
+def test_a_choice_that_is_not_a_number_is_refused(kind, bad):
     # None was judged as if there were no penalty; a word gave NumPy's own error.
     X, y = data()
     model = kind().fit(X, y)

@@ -43,7 +43,7 @@ def forged(model, name, value):
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize(("model", "names"), MODELS, ids=lambda m: str(m)[:24])
-def test_what_is_wrong_is_named(model, names, bad):
+def test_faults_are_named(model, names, bad):
     fitted = copy.deepcopy(model).fit(X)
     for name in names:
         with pytest.raises(ValueError, match=f"^{name} of this .*Fit it again"):
@@ -53,32 +53,32 @@ def test_what_is_wrong_is_named(model, names, bad):
 @pytest.mark.parametrize("bad", [None, "abc", [[1.0], [1.0, 2.0]]])
 @pytest.mark.parametrize("name", SPREADS)
 @pytest.mark.parametrize("model", [PCA(2), decomposition.TruncatedSVD(2)])
-def test_variances_that_are_no_numbers(model, name, bad):
+def test_variances_that_are_not_numbers_are_refused(model, name, bad):
     fitted = copy.deepcopy(model).fit(X)
     with pytest.raises(ValueError, match=f"^{name} of this .*Fit it again"):
         certus.certify(forged(fitted, name, bad), X)
 
 
 @pytest.mark.parametrize("bad", [None, "abc", [1.0, 2.0]])
-def test_an_inertia_that_is_no_number(bad):
+def test_an_inertia_that_is_not_a_number_is_refused(bad):
     fitted = KMeans(2, random_state=0).fit(X)
     with pytest.raises(ValueError, match=r"^inertia_ of this .*Fit it again"):
         certus.certify(forged(fitted, "inertia_", bad), X)
 
 
 @pytest.mark.parametrize("bad", [None, "abc", np.full(60, "a"), np.full(60, 0.5)])
-def test_labels_that_are_none(bad):
+def test_invalid_labels_are_refused(bad):
     found = certus.certify(forged(KMeans(2, random_state=0).fit(X), "labels_", bad), X)
     assert found["nearest_centres"].met is False
 
 
-def test_a_kind_of_covariance_that_there_is_not():
+def test_an_unknown_kind_of_covariance_is_refused():
     fitted = GaussianMixture(2, random_state=0).fit(X)
     found = certus.certify(fitted.set_params(covariance_type="round"), X)
     assert not found.met and "covariance_type='round' is unknown" in str(found)
 
 
-def test_near_values_are_not_called_a_solution():
+def test_an_accurate_decomposition_is_not_called_solved():
     text = str(certus.certify(decomposition.PCA(2).fit(X), X))
     assert "accurate   each σ is within" in text
     assert "solved" not in text

@@ -50,7 +50,7 @@ PUBLIC = {"_fit_X": r"rows_|_fit_X", "_y": r"targets_|_y"}
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("model", "data", "names"), MODELS)
-def test_what_is_malformed_is_named(
+def test_malformed_input_is_named(
     model: Any, data: tuple[Any, ...], names: tuple[str, ...]
 ) -> None:
     model = copy.copy(model).fit(*data)
@@ -65,7 +65,7 @@ def test_what_is_malformed_is_named(
 
 
 @pytest.mark.parametrize("bad", [None, "text", {}, np.zeros(3), np.zeros((2, 2, 2))])
-def test_pairs_that_are_no_matrix_are_not_those_of_the_documents(bad: Any) -> None:
+def test_pairs_that_are_not_a_matrix_are_refused(bad: Any) -> None:
     model = Cooccurrence().fit(TEXTS)
     model.matrix_ = bad
     assert certus.certify(model, TEXTS).met is False

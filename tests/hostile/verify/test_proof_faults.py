@@ -138,7 +138,7 @@ def test_weights_of_any_size(size: float) -> None:
 # -- 6: a function that is no kernel ---------------------------------------------------
 
 
-def test_a_sigmoid_that_is_no_kernel_above_two_thousand_rows() -> None:
+def test_a_sigmoid_that_is_not_a_kernel_above_two_thousand_rows() -> None:
     draw = np.random.default_rng(5)
     A = draw.normal(size=(2100, 2))
     y = A[:, 0] + 0.5 * draw.normal(size=2100) > 0
@@ -193,7 +193,7 @@ def test_shares_of_the_best_constant_with_its_own_penalty(loss: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_rows_ten_times_over_are_another_problem(model: Any, y: Array) -> None:
+def test_rows_repeated_ten_times_are_another_problem(model: Any, y: Array) -> None:
     model.fit(X, y)
     assert certus.certify(model, X, y).met
     found = certus.certify(model, np.repeat(X, 10, axis=0), np.repeat(y, 10))
@@ -293,7 +293,7 @@ CHANGES: list[tuple[Any, Array, dict[str, Any]]] = [
 ]
 
 
-def test_there_are_as_many_changes_as_were_found() -> None:
+def test_the_list_of_changes_is_long_enough() -> None:
     assert len(CHANGES) >= 105
 
 

@@ -48,7 +48,7 @@ def test_weights_from_the_same_start():
 
 
 @pytest.mark.catalog("LAT-04")
-def test_seeds_cost_no_more_than_theirs_on_average():
+def test_seeds_cost_no_more_than_those_of_scikit_learn_on_average():
     X = data("digits")
 
     def mean_cost(draw):
@@ -66,7 +66,7 @@ def test_seeds_cost_no_more_than_theirs_on_average():
     assert ours <= theirs + 2 * np.hypot(width, their_width)
 
 
-def test_certificates_of_their_models():
+def test_certificates_of_scikit_learn_models():
     X = data("iris")
     whole = cluster.KMeans(3, tol=0, n_init=1, random_state=0).fit(X)
     found = certus.certify(whole, X)
@@ -79,7 +79,7 @@ def test_certificates_of_their_models():
     assert on.certificate_.met and on.inertia_ <= batch.inertia_
 
 
-def test_early_end_of_theirs_is_seen():
+def test_an_early_end_of_scikit_learn_is_noticed():
     X = data("digits")
     early = cluster.KMeans(10, init=X[:10], max_iter=2, n_init=1).fit(X)
     found = certus.certify(early, X)

@@ -20,7 +20,7 @@ def _quiet():
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_given_batches_move_centres_as_theirs(form, dtype):
+def test_given_batches_move_centres_as_in_scikit_learn(form, dtype):
     rows, s = X.astype(dtype), np.linspace(0.5, 2.0, len(X))
     options = {"init": rows[[0, 60, 120]], "n_init": 1, "reassignment_ratio": 0}
     ours = MiniBatchKMeans(3, **options)
@@ -40,7 +40,7 @@ def test_given_batches_move_centres_as_theirs(form, dtype):
 
 
 @pytest.mark.parametrize("batch_size", [100, 1024])
-def test_as_low_an_inertia_as_theirs(batch_size):
+def test_the_inertia_is_as_low_as_that_of_scikit_learn(batch_size):
     blobs, _ = make_blobs(3000, centers=12, n_features=6, random_state=1)
     for rows, k in ((load_digits().data, 10), (blobs, 12), (X, 3)):
         levels = [
@@ -83,7 +83,7 @@ def test_export_predicts_and_goes_on_alike(labels):
     np.testing.assert_allclose(theirs.cluster_centers_, ours.cluster_centers_)
 
 
-def test_warnings_and_messages_are_theirs():
+def test_warnings_and_messages_are_those_of_scikit_learn():
     for cls in (MiniBatchKMeans, cluster.MiniBatchKMeans):
         with pytest.warns(RuntimeWarning, match="init_size=2 should be larger"):
             cls(3, init_size=2, random_state=0).fit(X)

@@ -86,7 +86,7 @@ def test_numbers_of_components(k):
         assert ours.score(X) >= theirs.score(X) - 1e-6
 
 
-def test_a_start_of_ones_own():
+def test_a_start_given_by_the_user_is_used():
     X = load_iris().data
     start = [0.1, 0.2, 0.3, 0.4]
     ours = FactorAnalysis(1, noise_variance_init=start).fit(X)
@@ -100,7 +100,7 @@ def test_a_start_of_ones_own():
 
 
 @pytest.mark.parametrize("name", ["iris", "wine", "tumours"])
-def test_their_models_are_certified(name):
+def test_models_of_scikit_learn_are_certified(name):
     X, _, theirs = both(name)
     found = certus.certify(theirs, X)
     assert found.met
@@ -111,7 +111,7 @@ def test_their_models_are_certified(name):
 
 
 @pytest.mark.parametrize("name", ["iris", "wine"])
-def test_their_models_that_stopped_early_are_not(name):
+def test_models_of_scikit_learn_that_stopped_early_are_not_certified(name):
     X, k = DATA[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -47,7 +47,7 @@ def objective(model: Any, data: Array) -> float:
     return float(np.sum((data - W @ H) ** 2) / 2 + cost)
 
 
-def test_parameters_attributes_and_methods_are_theirs() -> None:
+def test_parameters_attributes_and_methods_are_those_of_scikit_learn() -> None:
     own = inspect.signature(NMF).parameters
     for key, value in inspect.signature(Theirs).parameters.items():
         assert own[key].default == value.default
@@ -86,7 +86,7 @@ def test_digits_are_solved_at_least_as_well(k: int) -> None:
         {"alpha_W": 0.01, "alpha_H": 0.02, "l1_ratio": 0.3},
     ],
 )
-def test_penalties_are_scikit_learn_s(options: dict[str, Any]) -> None:
+def test_penalties_are_those_of_scikit_learn(options: dict[str, Any]) -> None:
     mine = ours(X, 4, tol=1e-8, max_iter=20_000, **options)
     other = theirs(X, 4, tol=1e-8, max_iter=20_000, **options)
     assert mine.certificate_.met
@@ -110,7 +110,7 @@ def test_transform_is_the_best_weights() -> None:
     )
 
 
-def test_other_forms_of_rows() -> None:
+def test_other_forms_of_rows_are_read() -> None:
     dense = ours(X, 4)
     thin = ours(sparse.csr_matrix(X), 4)
     np.testing.assert_allclose(thin.components_, dense.components_, rtol=1e-5)
@@ -124,7 +124,7 @@ def test_other_forms_of_rows() -> None:
     assert not zero.transform(np.zeros((5, 4))).any()
 
 
-def test_a_start_of_ones_own() -> None:
+def test_a_start_given_by_the_user_is_used() -> None:
     W, H = RNG.random((60, 3)), RNG.random((3, 20))
     model = NMF(init="custom", max_iter=2_000).fit(X, W=W, H=H)
     assert model.n_components_ == 3 and model.certificate_.met

@@ -50,7 +50,7 @@ def test_every_solver_leaves_the_same_attributes(X, solver, k):
     )
 
 
-def test_randomised_iterations_come_as_close_as_theirs():
+def test_randomised_iterations_come_as_close_as_those_of_scikit_learn():
     exact = theirs.PCA(5, svd_solver="full").fit(DIGITS).explained_variance_
     ours = decomposition.PCA(
         5, svd_solver="randomized", iterated_power=4, random_state=0
@@ -170,7 +170,7 @@ def test_saved_and_loaded(tmp_path):
 
 @pytest.mark.parametrize("solver", ["full", "covariance_eigh", "arpack"])
 @pytest.mark.parametrize("level", ["quick", "full"])
-def test_theirs_are_certified(solver, level):
+def test_models_of_scikit_learn_are_certified(solver, level):
     model = theirs.PCA(5, svd_solver=solver, random_state=0).fit(DIGITS)
     certificate = certus.certify(model, DIGITS, level=level)
     assert certificate.met and certificate.status == "solved"
@@ -180,7 +180,7 @@ def test_theirs_are_certified(solver, level):
     assert certificate.primary == "ritz_residual"
 
 
-def test_that_they_are_the_largest_is_measured_on_wide_data():
+def test_that_directions_are_the_largest_is_measured_on_wide_data():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 300)) * np.linspace(9, 1, 300)
     model = theirs.PCA(5, svd_solver="full").fit(X)
@@ -192,7 +192,7 @@ def test_that_they_are_the_largest_is_measured_on_wide_data():
     assert certus.certify(model, X, level="full")["eckart_young"].met
 
 
-def test_their_randomised_answers_are_measured():
+def test_randomised_answers_of_scikit_learn_are_measured():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 300)) * np.linspace(2, 1, 300)
     loose = theirs.PCA(5, svd_solver="randomized", iterated_power=0, random_state=0)
@@ -208,7 +208,7 @@ def test_their_randomised_answers_are_measured():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
-def test_their_truncated_svd(form):
+def test_the_truncated_svd_of_scikit_learn_is_judged(form):
     X = form(DIGITS)
     model = theirs.TruncatedSVD(5, algorithm="arpack", random_state=0).fit(X)
     assert certus.certify(model, X).met
@@ -217,7 +217,7 @@ def test_their_truncated_svd(form):
     assert certus.certify(loose, X).met is False
 
 
-def test_their_float32():
+def test_float32_models_of_scikit_learn_are_judged():
     X = DIGITS.astype(np.float32)
     model = theirs.PCA(5, svd_solver="full").fit(X)
     assert certus.certify(model, X).met

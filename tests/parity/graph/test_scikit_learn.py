@@ -43,7 +43,7 @@ def test_labels_are_those_of_a_long_iteration(name, kernel):
     assert mine.certificate_.met
 
 
-def test_a_model_of_scikit_learn_is_judged_by_how_far_its_iteration_came():
+def test_a_model_of_scikit_learn_is_judged_by_where_its_iteration_ended():
     rough = semi_supervised.LabelSpreading(gamma=5, alpha=0.8, tol=0.5).fit(X, FEW)
     fine = semi_supervised.LabelSpreading(gamma=5, alpha=0.8, tol=1e-9, max_iter=500)
     fine.fit(X, FEW)

@@ -36,7 +36,7 @@ def two_classes(n: int = 80, d: int = 5, shift: float = 1.0) -> tuple[Array, Arr
 @pytest.mark.parametrize("scaling", [1, 0.3, 20.0])
 @pytest.mark.parametrize("l1_ratio", [0, 1])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
-def test_liblinear_penalises_the_intercept_as_theirs(
+def test_liblinear_penalises_the_intercept_as_in_scikit_learn(
     scaling: float, l1_ratio: float, form: Any
 ) -> None:
     X, y = two_classes()

@@ -326,7 +326,7 @@ SHARED = [row for row in ESTIMATORS.values() if row.shared and row.name in LINEA
 
 
 @pytest.mark.parametrize("row", SHARED, ids=lambda row: row.name)
-def test_parameters_are_theirs_and_a_few_more(row: Row) -> None:
+def test_parameters_are_those_of_scikit_learn_and_a_few_more(row: Row) -> None:
     from inspect import signature
 
     ours = signature(LINEAR[row.name]).parameters

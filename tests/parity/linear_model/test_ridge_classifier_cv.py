@@ -16,7 +16,7 @@ Array = np.ndarray
 ALPHAS = np.logspace(-3, 3, 7)
 
 
-def test_parameters_and_attributes_are_theirs() -> None:
+def test_parameters_and_attributes_are_those_of_scikit_learn() -> None:
     own = inspect.signature(RidgeClassifierCV).parameters
     theirs = inspect.signature(Theirs).parameters
     assert {k: v.default for k, v in own.items()} == {
@@ -42,7 +42,7 @@ def test_parameters_and_attributes_are_theirs() -> None:
     ],
     ids=str,
 )
-def test_the_choice_and_the_fit_are_theirs(
+def test_the_choice_and_the_fit_are_those_of_scikit_learn(
     load: Any, weighted: bool, options: dict[str, Any]
 ) -> None:
     X, y = load(return_X_y=True)

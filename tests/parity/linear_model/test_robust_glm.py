@@ -37,7 +37,7 @@ def counts(seed: int = 0, n: int = 150, d: int = 4) -> tuple[Array, Array, Array
 
 
 @pytest.mark.parametrize("name", DROP_INS)
-def test_parameters_and_attributes_are_theirs(name: str) -> None:
+def test_parameters_and_attributes_are_those_of_scikit_learn(name: str) -> None:
     mine, other = getattr(ours, name), getattr(theirs, name)
     own = inspect.signature(mine).parameters
     for key, value in inspect.signature(other).parameters.items():
@@ -58,7 +58,7 @@ def test_parameters_and_attributes_are_theirs(name: str) -> None:
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize(("epsilon", "alpha"), [(1.35, 1e-4), (1.1, 1.0), (3.0, 0.0)])
-def test_huber_is_scikit_learn_s(
+def test_huber_is_that_of_scikit_learn(
     epsilon: float, alpha: float, weighted: bool, intercept: bool
 ) -> None:
     X, y, s = data(1)
@@ -120,7 +120,7 @@ def test_fixed_thresholds_are_statsmodels(norm: str) -> None:
 @pytest.mark.parametrize(
     ("q", "alpha"), [(0.5, 0.0), (0.1, 0.0), (0.5, 0.03), (0.8, 0.1), (0.5, 1.0)]
 )
-def test_quantile_is_scikit_learn_s(
+def test_quantile_is_that_of_scikit_learn(
     q: float, alpha: float, weighted: bool, intercept: bool
 ) -> None:
     X, y, s = data(4, n=121)
@@ -156,7 +156,7 @@ def test_quantile_is_statsmodels(q: float) -> None:
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("alpha", [0.0, 1e-3, 1.0])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix, sparse.csc_array])
-def test_poisson_is_scikit_learn_s(
+def test_poisson_is_that_of_scikit_learn(
     form: Any, alpha: float, weighted: bool, intercept: bool
 ) -> None:
     X, y, s = counts(6)
@@ -209,7 +209,7 @@ def test_families_agree_with_statsmodels(
 # -- models that scikit-learn fitted ------------------------------------------------
 
 
-def test_their_huber_is_judged_on_its_joint_objective() -> None:
+def test_the_huber_of_scikit_learn_is_judged_on_its_joint_objective() -> None:
     X, y, s = data(9)
     good = theirs.HuberRegressor(alpha=1.0, tol=1e-10, max_iter=10_000).fit(X, y, s)
     found = certus.certify(good, X, y, s)
@@ -233,7 +233,7 @@ def test_their_huber_is_judged_on_its_joint_objective() -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.05, 5.0])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_their_quantiles_are_proved_without_a_dual_point(
+def test_quantiles_of_scikit_learn_are_proved_without_a_dual_point(
     alpha: float, weighted: bool
 ) -> None:
     X, y, s = data(10)
@@ -247,7 +247,7 @@ def test_their_quantiles_are_proved_without_a_dual_point(
     assert changed.met is False and changed.value > 1e-5
 
 
-def test_their_quantiles_with_ties_and_copies() -> None:
+def test_quantiles_of_scikit_learn_with_ties_and_copies() -> None:
     rng = np.random.default_rng(11)
     X = rng.integers(0, 3, (60, 3)).astype(float)
     y = rng.integers(0, 4, 60).astype(float)
@@ -257,7 +257,7 @@ def test_their_quantiles_with_ties_and_copies() -> None:
         assert certus.certify(model, X, y).met
 
 
-def test_their_poisson_and_gamma() -> None:
+def test_poisson_and_gamma_of_scikit_learn_are_judged() -> None:
     X, y, s = counts(12)
     model = theirs.PoissonRegressor(alpha=0.1, tol=1e-8).fit(X, y, s)
     found = certus.certify(model, X, y, s)
@@ -271,7 +271,7 @@ def test_their_poisson_and_gamma() -> None:
     assert certus.certify(gamma, X, y + 0.5).met
 
 
-def test_their_poisson_on_a_cell_of_zeros_is_refused_at_level_full() -> None:
+def test_poisson_of_scikit_learn_on_a_cell_of_zeros_is_refused_at_level_full() -> None:
     rng = np.random.default_rng(13)
     X = np.column_stack([rng.normal(size=60), np.arange(60) < 10])
     y = rng.poisson(2.0, 60) * (np.arange(60) >= 10)

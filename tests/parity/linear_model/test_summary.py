@@ -309,7 +309,7 @@ def test_a_loose_fit_is_polished_on_a_copy():
     agree(found, sm.Logit(y, design(X, True)).fit(disp=0, tol=1e-10))
 
 
-def test_a_plain_record_of_coefficients_will_do():
+def test_a_plain_record_of_coefficients_is_accepted():
     X, y = binary_data("spector")
     model = unpenalised(X, y)
     record = SimpleNamespace(

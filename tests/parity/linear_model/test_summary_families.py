@@ -121,7 +121,7 @@ def test_gaussian_is_least_squares():
     assert found.kind == "t"
 
 
-def test_poisson_regressors_ours_and_theirs():
+def test_poisson_regressors_of_certus_and_scikit_learn_agree():
     X, y = sample("poisson")
     other = reference("poisson", X, y)
     agree(PoissonRegressor(alpha=0).fit(X, y).summary(X, y), other)
@@ -185,7 +185,7 @@ def test_estimates_spread_as_the_information_says(family):
     assert np.all(np.abs(spread - 1) < 0.2), spread
 
 
-def test_another_variance_than_the_family_s_is_said():
+def test_a_variance_that_is_not_that_of_the_family_is_reported():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(400, 2))
     y = rng.negative_binomial(1, 1 / (1 + np.exp(X[:, 0] + 1)))

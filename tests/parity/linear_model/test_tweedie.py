@@ -39,7 +39,7 @@ def targets(power: float) -> tuple[Array, Array, Array]:
 
 
 @pytest.mark.parametrize("name", ["GammaRegressor", "TweedieRegressor"])
-def test_parameters_and_attributes_are_theirs(name: str) -> None:
+def test_parameters_and_attributes_are_those_of_scikit_learn(name: str) -> None:
     mine, other = getattr(ours, name), getattr(theirs, name)
     own = inspect.signature(mine).parameters
     for key, value in inspect.signature(other).parameters.items():
@@ -55,7 +55,7 @@ def test_parameters_and_attributes_are_theirs(name: str) -> None:
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("power", POWERS)
-def test_the_fit_is_scikit_learn_s(
+def test_the_fit_is_that_of_scikit_learn(
     power: float, weighted: bool, intercept: bool
 ) -> None:
     X, y, s = targets(power)

@@ -61,7 +61,7 @@ def test_the_same_start_takes_the_same_steps(kind):
     assert_equal(*both(X, **options), X)
 
 
-def test_a_fit_goes_on_where_theirs_stops_on_a_plateau():
+def test_a_fit_continues_where_scikit_learn_stops_on_a_plateau():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(-3, 1, 100), rng.normal(3, 1, 100)])[:, None]
     start = {
@@ -157,7 +157,7 @@ def test_sums_of_squares_about_the_origin_would_lose_what_ours_keep():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_certify_their_model(kind):
+def test_certify_a_scikit_learn_model(kind):
     X = data()
     model = Theirs(4, covariance_type=kind, random_state=0, max_iter=1000).fit(X)
     certificate = certus.certify(model, X, level="full")
@@ -180,7 +180,7 @@ def test_certify_their_model(kind):
     assert certificate.value == pytest.approx(gain, abs=1e-10)
 
 
-def test_certify_their_model_stopped_early():
+def test_certify_a_scikit_learn_model_stopped_early():
     X = data()
     with pytest.warns(ConvergenceWarning):
         model = Theirs(4, max_iter=2, init_params="random", random_state=0).fit(X)
@@ -192,7 +192,7 @@ def test_certify_their_model_stopped_early():
     assert certus.certify(model, X).value > certificate.value
 
 
-def test_their_cancellation_is_seen():
+def test_cancellation_of_signed_parts_is_seen():
     X = data() + 1e6
     model = Theirs(2, covariance_type="diag", random_state=0)
     model.fit(X[:, :1])

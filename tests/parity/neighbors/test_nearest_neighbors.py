@@ -25,7 +25,7 @@ def same(ours: Any, theirs: Any) -> bool:
     return all(np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(ours, theirs))
 
 
-def test_parameters_attributes_and_methods_are_theirs() -> None:
+def test_parameters_attributes_and_methods_are_those_of_scikit_learn() -> None:
     own = inspect.signature(NearestNeighbors).parameters
     for key, value in inspect.signature(Theirs).parameters.items():
         assert own[key].default == value.default
@@ -37,7 +37,7 @@ def test_parameters_attributes_and_methods_are_theirs() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("d", [2, 5, 20])
-def test_neighbours_are_scikit_learn_s(metric: str, d: int) -> None:
+def test_neighbours_are_those_of_scikit_learn(metric: str, d: int) -> None:
     X, Q = rows(d=d)
     radius = {"cosine": 0.3, "canberra": 0.4 * d}.get(metric, 0.5 * np.sqrt(d))
     mine = NearestNeighbors(metric=metric, radius=radius).fit(X)
@@ -74,7 +74,7 @@ def test_exactly_the_rows_within_the_radius(algorithm: str, p: float) -> None:
         np.testing.assert_array_equal(np.flatnonzero(row), names)
 
 
-def test_other_forms_of_rows() -> None:
+def test_other_forms_of_rows_are_read() -> None:
     X, Q = rows(d=12)
     X[np.abs(X) < 0.7] = 0.0
     dense = NearestNeighbors(radius=3.0).fit(X)

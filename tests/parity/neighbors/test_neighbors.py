@@ -161,12 +161,12 @@ def test_inside_a_search() -> None:
 
 
 @both
-def test_default_parameters_are_theirs(name: str) -> None:
+def test_default_parameters_are_those_of_scikit_learn(name: str) -> None:
     mine, other = pair(name)
     assert mine.get_params() == other.get_params()
 
 
-def test_column_of_labels_warns_as_theirs() -> None:
+def test_a_column_of_labels_warns_as_in_scikit_learn() -> None:
     from sklearn.exceptions import DataConversionWarning
 
     with pytest.warns(DataConversionWarning, match="column-vector"):

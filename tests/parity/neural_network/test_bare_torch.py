@@ -151,7 +151,7 @@ def test_a_regressor_has_the_weights_of_the_bare_loop(rows):
         assert torch.allclose(p, q, rtol=1e-5, atol=1e-7)
 
 
-def test_an_average_is_that_of_the_bare_loop_s_path(rows):
+def test_an_average_is_that_of_the_path_of_the_bare_loop(rows):
     X, y = rows
     model = fitted(NeuralClassifier, lambda *_: mlp(), X, y, average="polyak")
     assert model.module_ is not model._run.step.modules["module"]

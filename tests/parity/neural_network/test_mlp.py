@@ -137,7 +137,7 @@ def test_sparse_rows_give_the_weights_of_dense_ones(form, solver):
     assert_allclose(one.predict_proba(form(X)), two.predict_proba(X), rtol=1e-9)
 
 
-def test_partial_fits_and_warm_starts_go_on_as_theirs_do():
+def test_partial_fits_and_warm_starts_go_on_as_in_scikit_learn():
     pair = [
         cls(hidden_layer_sizes=9, random_state=0, warm_start=True, max_iter=3)
         for cls in (MLPClassifier, theirs.MLPClassifier)
@@ -158,7 +158,7 @@ def test_partial_fits_and_warm_starts_go_on_as_theirs_do():
     assert not hasattr(clone(pair[0]), "coefs_")
 
 
-def test_to_sklearn_predicts_the_same_and_goes_on():
+def test_to_sklearn_predicts_the_same_and_can_be_fitted_further():
     for y in (Y_DIGITS, Y_DIGITS > 4, np.c_[Y_DIGITS > 4, Y_DIGITS > 6].astype(int)):
         with quiet():
             model = MLPClassifier(12, random_state=0, max_iter=4).fit(X, y)

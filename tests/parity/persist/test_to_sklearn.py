@@ -193,7 +193,7 @@ def test_kernels_as_terms(cls: Any, term: Any) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_own_functions_and_given_matrices(classes: int) -> None:
+def test_custom_functions_and_given_matrices(classes: int) -> None:
     X, labels, _ = rows(classes)
     K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2))
     given = svm.SVC(kernel="precomputed").fit(K[:60, :60], labels[:60])
@@ -239,7 +239,7 @@ def test_a_lasso_penalty_gets_a_solver_that_knows_it() -> None:
 
 @pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 @pytest.mark.parametrize("model", OURS, ids=name)
-def test_what_scikit_learn_lacks_is_refused_by_name(model: Any) -> None:
+def test_classes_that_scikit_learn_lacks_are_refused_by_name(model: Any) -> None:
     kinds = get_tags(model).classifier_tags
     X, labels, amounts = rows(3 if kinds is None or kinds.multi_class else 2)
     ours = fitted(model, X, labels, amounts)

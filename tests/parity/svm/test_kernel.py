@@ -52,7 +52,9 @@ def kernel_id(options: dict[str, Any]) -> str:
 @pytest.mark.parametrize("options", KERNELS, ids=kernel_id)
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("C", [0.3, 3.0])
-def test_svc_equals_theirs(options: dict[str, Any], classes: int, C: float) -> None:
+def test_svc_equals_that_of_scikit_learn(
+    options: dict[str, Any], classes: int, C: float
+) -> None:
     X, y = noisy(120, classes)
     with certus.config_context(on_uncertified="ignore"):  # rounding may decide
         ours = SVC(C=C, tol=1e-13, **options).fit(X, y)
@@ -76,7 +78,7 @@ def test_svc_equals_theirs(options: dict[str, Any], classes: int, C: float) -> N
 
 
 @pytest.mark.parametrize("options", KERNELS, ids=kernel_id)
-def test_svr_equals_theirs(options: dict[str, Any]) -> None:
+def test_svr_equals_that_of_scikit_learn(options: dict[str, Any]) -> None:
     X, y = noisy()
     target = X[:, 0] + np.sin(X[:, 1]) + 0.1 * y
     with certus.config_context(on_uncertified="ignore"):  # rounding may decide
@@ -154,7 +156,9 @@ def test_precomputed_and_functions_equal_the_name() -> None:
     ids=kernel_id,
 )
 @pytest.mark.parametrize("weighted", [False, True])
-def test_kernel_ridge_equals_theirs(options: dict[str, Any], weighted: bool) -> None:
+def test_kernel_ridge_equals_that_of_scikit_learn(
+    options: dict[str, Any], weighted: bool
+) -> None:
     X, y = load_diabetes(return_X_y=True)
     X = np.abs(X[:120]) * 10
     Y = np.column_stack([y[:120], y[:120] ** 0.5])
@@ -189,7 +193,9 @@ def test_kernel_ridge_of_several_strengths_functions_and_one_column() -> None:
     [(laplacian_kernel, t.Laplace(0.4, 1)), (chi2_kernel, None)],
     ids=["laplacian", "chi2"],
 )
-def test_theirs_with_a_function_is_certified(kernel: Any, term: Any) -> None:
+def test_a_model_of_scikit_learn_with_a_function_is_certified(
+    kernel: Any, term: Any
+) -> None:
     X, y = IRIS
     model = svm.SVC(kernel=lambda A, B: kernel(A, B, gamma=0.4), tol=1e-9).fit(X, y)
     assert certus.certify(model, X, y).met
@@ -212,7 +218,9 @@ def test_theirs_with_a_function_is_certified(kernel: Any, term: Any) -> None:
     ],
     ids=str,
 )
-def test_certify_judges_theirs_on_its_own_objective(model: BaseEstimator) -> None:
+def test_certify_judges_a_scikit_learn_model_on_its_own_objective(
+    model: BaseEstimator,
+) -> None:
     X, y = IRIS
     X = X + 1e-3 * np.random.default_rng(0).normal(size=X.shape)  # no two rows alike
     model.fit(X, y)

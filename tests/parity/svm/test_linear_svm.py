@@ -119,7 +119,7 @@ def test_crammer_singer_is_refused():
     assert found[found.primary].strength is Strength.REFUSED
 
 
-def test_their_perceptron():
+def test_the_perceptron_of_scikit_learn_is_judged():
     X, y = scaled(load_iris)
     two = y < 2
     theirs = linear_model.Perceptron(random_state=0).fit(X[two], y[two])
@@ -134,7 +134,7 @@ def test_their_perceptron():
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 7])
-def test_the_perceptron_visits_rows_as_theirs_does(epochs):
+def test_the_perceptron_visits_rows_as_in_scikit_learn(epochs):
     X, y = scaled(load_iris)
     options = {"shuffle": False, "tol": None, "max_iter": epochs}
     theirs = fit_theirs(linear_model.Perceptron(**options), X, y)
@@ -144,7 +144,7 @@ def test_the_perceptron_visits_rows_as_theirs_does(epochs):
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-9)
 
 
-def test_the_plateau_rule_is_theirs():
+def test_the_plateau_rule_is_that_of_torch():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 5))
     y = X[:, 0] + rng.normal(size=300) > 0

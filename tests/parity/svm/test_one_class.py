@@ -25,7 +25,7 @@ def theirs(data: Any, s: Any = None, **options: Any) -> Any:
         return Theirs(**{"tol": 1e-9, **options}).fit(data, sample_weight=s)
 
 
-def test_parameters_attributes_and_methods_are_theirs() -> None:
+def test_parameters_attributes_and_methods_are_those_of_scikit_learn() -> None:
     own = inspect.signature(OneClassSVM).parameters
     for key, value in inspect.signature(Theirs).parameters.items():
         if key not in ("tol", "cache_size"):  # as SVC has them
@@ -40,7 +40,9 @@ def test_parameters_attributes_and_methods_are_theirs() -> None:
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
 @pytest.mark.parametrize("nu", [0.05, 0.3, 0.8])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_the_fit_is_scikit_learn_s(kernel: str, nu: float, weighted: bool) -> None:
+def test_the_fit_is_that_of_scikit_learn(
+    kernel: str, nu: float, weighted: bool
+) -> None:
     data = X if kernel == "rbf" else X + 3
     s = RNG.uniform(0.2, 2, len(X)) if weighted else None
     options: dict[str, Any] = {"kernel": kernel, "nu": nu, "gamma": 0.4}

@@ -35,7 +35,7 @@ def scaled(name: str) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
-def test_probabilities_are_near_theirs(name: str, kernel: str) -> None:
+def test_probabilities_are_near_those_of_scikit_learn(name: str, kernel: str) -> None:
     X, y = scaled(name)
     options: dict[str, Any] = dict(probability=True, random_state=0, kernel=kernel)
     ours, theirs = SVC(**options).fit(X, y), svm.SVC(**options).fit(X, y)
@@ -51,7 +51,7 @@ def test_probabilities_are_near_theirs(name: str, kernel: str) -> None:
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_their_sigmoids_give_their_probabilities(name: str) -> None:
+def test_sigmoids_of_scikit_learn_give_its_probabilities(name: str) -> None:
     X, y = scaled(name)
     theirs = svm.SVC(
         probability=True, random_state=0, decision_function_shape="ovo"
@@ -108,7 +108,9 @@ def test_sparse_rows_give_the_same_probabilities() -> None:
     )
 
 
-def test_it_says_that_it_is_deprecated_and_survives_a_file(tmp_path: Any) -> None:
+def test_the_class_warns_that_it_is_deprecated_and_survives_a_file(
+    tmp_path: Any,
+) -> None:
     X, y = scaled("three classes")
     with pytest.warns(FutureWarning, match="probability"):
         model = SVC(probability=True, random_state=0).fit(X, y)

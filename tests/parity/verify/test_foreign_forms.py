@@ -121,7 +121,7 @@ def test_other_data_are_named_in_the_certificate() -> None:
     assert "certus.linear_model.Lasso" in claim.fix
 
 
-def test_the_fix_names_what_ran_out() -> None:
+def test_the_suggested_fix_names_the_limit_that_was_reached() -> None:
     ran_out = judged(LogisticRegression(max_iter=2), TWO)["duality_gap"].fix
     assert ran_out == "max_iter=20, or certus.linear_model.LogisticRegression"
     loose = judged(LogisticRegression(tol=0.1), TWO)["duality_gap"].fix
@@ -169,7 +169,9 @@ def test_column_names_are_compared(frame: Any) -> None:
     ],
     ids=lambda value: str(value) if hasattr(value, "fit") else "",
 )
-def test_what_cannot_be_stated_is_refused(model: Any, y: Array, reason: str) -> None:
+def test_problems_that_cannot_be_stated_are_refused(
+    model: Any, y: Array, reason: str
+) -> None:
     found = judged(model, y)
     claim = found[found.primary]
     assert claim.strength is Strength.REFUSED and found.met is None

@@ -119,7 +119,7 @@ def test_the_stated_interval_for_a_bounded_loss(n):
 
 
 @pytest.mark.catalog("SEL-06")
-def test_other_data_make_the_claim_void():
+def test_an_interval_from_shifted_rows_misses_the_rate():
     """Wrong where x > 0.9: an error rate of 0.1 for uniform x, and 0.5 after a shift.
 
     The interval from shifted rows misses the rate on the original distribution almost

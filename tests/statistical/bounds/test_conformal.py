@@ -79,7 +79,7 @@ def test_new_rows_are_covered(model: Any, n: int) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=name)
-def test_half_the_width_is_noticed(model: Any, monkeypatch: Any) -> None:
+def test_halving_the_width_is_noticed(model: Any, monkeypatch: Any) -> None:
     halve(monkeypatch)
     repetitions, most = design(1 - COVERAGE)
     assert misses(model, repetitions, 60) > most

@@ -187,7 +187,7 @@ def score(theta: Any, X: Any) -> Any:
 
 
 @pytest.mark.catalog("THY-10")
-def test_a_small_network_has_a_bound_that_says_something() -> None:
+def test_a_small_network_has_an_informative_bound() -> None:
     """P = N(θ₀, λI), Q = N(θ, diag σ²); the bound with a surrogate risk is minimised.
 
     Draws for the error on the rows are made after Q is settled, from a seed of their

@@ -111,7 +111,7 @@ def misses(n: int, m: int, seed: int) -> bool:
     return any(move.moved for move in column_moves(plans, cells, DELTA))
 
 
-def test_columns_that_did_not_move_are_not_said_to_have():
+def test_columns_that_did_not_drift_are_not_reported():
     assert at_most(sum(misses(120, 90, seed) for seed in range(60)), 60, DELTA)
 
 
@@ -160,7 +160,7 @@ def fitted():
     return model.calibrate(*rows(300)), rows
 
 
-def test_watch_says_what_holds_what_moved_and_what_cannot_be_known(fitted):
+def test_watch_reports_what_holds_what_drifted_and_what_is_unknown(fitted):
     model, rows = fitted
     X, y = rows(600)
     fine = watch(model, X, y, ordered=True)
