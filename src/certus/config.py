@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from importlib import import_module
+from inspect import signature
 from typing import Any
 
 _DEFAULTS: dict[str, Any] = {
@@ -58,8 +60,9 @@ def set_config(
         away, such as folds and warm-ups: they leave no ``certificate_`` and do not
         warn. :func:`certus.certify` judges such a model later.
     engine : object, optional
-        Where blocks of rows are read and worked on, ``certus.scale.Dask(client)`` for
-        example; ``"local"`` for the threads of this process, which is the default.
+        Where blocks of rows are read and worked on: a ``distributed.Client``, an engine
+        of ``certus.scale``, or any object with ``run(blocks, work, state)``;
+        ``"local"`` for the threads of this process, which is the default.
 
     Examples
     --------
@@ -81,13 +84,25 @@ def set_config(
             raise ValueError(f"{name} must be one of {_CHOICES[name]}, got {value!r}.")
         config[name] = value
     if engine is not None:
-        if engine != "local" and not hasattr(engine, "run"):
-            raise ValueError(
-                "engine must be 'local' or an engine of certus.scale, such as "
-                f"certus.scale.Dask(client); got {type(engine).__name__}."
-            )
-        config["engine"] = None if engine == "local" else engine
+        config["engine"] = _engine(engine)
     _state.config = config
+
+
+def _engine(given: Any) -> Any:
+    """The engine that was meant; None for this process."""
+    if isinstance(given, str) and given == "local":
+        return None
+    if hasattr(given, "scheduler_info"):  # a Dask client, whose run() is another one
+        given = import_module("certus.engines").engine_of(given)
+    run = getattr(given, "run", None)
+    names = list(signature(run).parameters)[:3] if callable(run) else []
+    if names != ["blocks", "work", "state"]:
+        raise ValueError(
+            "engine must be 'local', a distributed.Client, an engine of certus.scale, "
+            "or an object with run(blocks, work, state); got "
+            f"{given if isinstance(given, str) else type(given).__name__}."
+        )
+    return given
 
 
 @contextlib.contextmanager

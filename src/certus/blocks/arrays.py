@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ class ArrayBlocks(Blocks):
         if not n:
             raise ValueError("The table has no rows.")
         self._X, self._y, self._s = X, y, s
+        self._offset = 0  # of the first row that is held
         self.dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(float)
         self.names = tuple(f"x{j}" for j in range(d))
         step = rows or max(1, CELLS // max(1, d))
@@ -36,9 +38,18 @@ class ArrayBlocks(Blocks):
         X = self._X
         return int(X.data.nbytes if sparse.issparse(X) else X.nbytes)
 
+    def only(self, key: Key) -> ArrayBlocks:
+        """The rows at one address alone, under the same address."""
+        found, part = copy(self), slice(key.first, key.first + key.rows)
+        found.keys, found._offset = (key,), key.first
+        found._X = self._X[part]
+        found._y, found._s = _of(self._y, part), _of(self._s, part)
+        return found
+
     def read(self, key: Key) -> RowBlock:
         """The rows at an address."""
-        part = slice(key.first, key.first + key.rows)
+        first = key.first - self._offset
+        part = slice(first, first + key.rows)
         X = self._X[part].toarray() if sparse.issparse(self._X) else self._X[part]
         return RowBlock(
             np.asarray(X, dtype=self.dtype), _of(self._y, part), _of(self._s, part)

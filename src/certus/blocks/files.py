@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,6 +87,12 @@ class FileBlocks(Blocks):
     def _columns(self) -> list[str]:
         more = [n for n in (self._target, self._weight) if n is not None]
         return [*self.names, *(n for n in more if n not in self.names)]
+
+    def only(self, key: Key) -> FileBlocks:
+        """The same table with one address and its file."""
+        found = copy(self)
+        found.keys, found._stamps = (key,), {key.source: self._stamps[key.source]}
+        return found
 
     def read(self, key: Key) -> RowBlock:
         """The rows at an address."""

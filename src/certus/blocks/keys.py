@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -58,6 +59,12 @@ class Blocks(ABC):
     @abstractmethod
     def read(self, key: Key) -> RowBlock:
         """The rows at an address; the same on any machine that sees the files."""
+
+    def only(self, key: Key) -> Blocks:
+        """The same table with one address: what a task for that block carries."""
+        found = copy(self)
+        found.keys = (key,)
+        return found
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -12,5 +12,11 @@ Pass the result of :func:`blocks` to ``fit`` and :func:`certus.certify` in place
 from certus.lazy import exports
 
 __all__, __getattr__, __dir__ = exports(
-    "certus.scale", {"blocks": "sources", "Dask": "dask", "Blocks": "sources"}
+    "certus.scale",
+    {
+        "Blocks": "sources",
+        "Dask": "engines",
+        "Processes": "engines",
+        "blocks": "sources",
+    },
 )

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from certus import config_context
+from certus import config_context, get_config
 from certus.linear_model import LogisticRegression, Ridge
 from certus.scale import Dask, blocks
 
@@ -48,7 +48,8 @@ def test_the_same_bits_as_here(client: Any, rows: Path, kind: str) -> None:
     model: Any = Ridge() if kind == "y" else LogisticRegression()
     table = blocks(rows, kind, columns=list("abcd"))
     here = bits(model.fit(table))
-    with config_context(engine=Dask(client)):
+    with config_context(engine=client):
+        assert isinstance(get_config()["engine"], Dask)
         model.fit(table)
     assert bits(model) == here
     claim = model.certificate_["workers_agree"]
