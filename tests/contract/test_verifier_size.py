@@ -44,10 +44,10 @@ ROOMS: dict[str, tuple[str, int]] = {
     # Cells of their own, and penalties of differences: squares, variation, cones.
     "additive models": ("additive ranges shapes", 480),
     # Readers of four libraries, walks, boxes of leaves, leaves computed again, rows
-    # that no change moves to another class.
+    # that no change moves to another class, ranges of scores over boxes.
     "tree ensembles": (
-        "tree_leaves tree_reading tree_robustness tree_walks trees",
-        1_180,
+        "tree_leaves tree_ranges tree_reading tree_robustness tree_walks trees",
+        1_360,
     ),
     # Radii, replays, separations, the sum over all states, annealed sampling.
     "memories": (

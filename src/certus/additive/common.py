@@ -90,23 +90,26 @@ class AdditiveBase(ShapePlots, Estimator):
         found = found - np.asarray(self.term_means_).reshape(found.shape[1:])
         return np.asarray(found[:, :, 0] if found.shape[2] == 1 else found)
 
-    def score_range(self, low: Any, high: Any) -> ScoreRange:
+    def score_range(self, low: Any, high: Any, missing: Any = False) -> ScoreRange:
         """The range of the score over all rows between ``low`` and ``high``.
 
         Parameters
         ----------
         low, high : float or array-like of shape (n_features,)
             Ends of the box, both included; infinite where a column is free.
+        missing : bool or array-like of shape (n_features,), default=False
+            Whether cells of the column may also be missing.
 
         Returns
         -------
         ScoreRange
             ``low`` and ``high`` enclose every score of the box, rounding included;
             ``least`` and ``most`` are attained. ``exact`` is True without pairs, and
-            where no pairs close a circle.
+            where no pairs close a circle. With several classes these are arrays with
+            an entry for each class.
         """
         check_is_fitted(self)
-        return score_range(self, low, high)
+        return score_range(self, low, high, missing)
 
 
 # -- the fit ------------------------------------------------------------------------

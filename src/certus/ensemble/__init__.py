@@ -13,5 +13,6 @@ _WHERE = {
     "TreeEnsemble": "reading",
     "read_rows": "reading",
     "read_trees": "reading",
+    "score_range": "reading",
 }
 __all__, __getattr__, __dir__ = exports(__name__, _WHERE)

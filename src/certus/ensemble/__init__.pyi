@@ -8,3 +8,4 @@ from certus.ensemble.forest_regressor import RandomForestRegressor as RandomFore
 from certus.ensemble.reading import TreeEnsemble as TreeEnsemble
 from certus.ensemble.reading import read_rows as read_rows
 from certus.ensemble.reading import read_trees as read_trees
+from certus.ensemble.reading import score_range as score_range

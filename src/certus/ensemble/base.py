@@ -24,6 +24,7 @@ from certus.ensemble.reading import read_trees
 from certus.evidence import TreesWitness
 from certus.trees import TreeEnsemble
 from certus.typing import Array
+from certus.verify import ScoreRange, score_range
 
 #: Results of scikit-learn's fit that are numbers, and kept as they are.
 _KEPT = (
@@ -105,6 +106,28 @@ class TreesBase(Estimator):
             )
         validate_data(self, X, reset=False, skip_check_array=True)
         return coded_rows(X, self.levels_)
+
+    def score_range(self, low: Any, high: Any, missing: Any = False) -> ScoreRange:
+        """The range of the scores over all rows between ``low`` and ``high``.
+
+        Scores are sums of leaves, before the link (``trees_.scores``).
+
+        Parameters
+        ----------
+        low, high : float or array-like of shape (n_features,)
+            Ends of the box, both included; infinite where a column is free.
+        missing : bool or array-like of shape (n_features,), default=False
+            Whether cells of the column may also be missing.
+
+        Returns
+        -------
+        ScoreRange
+            ``low`` and ``high`` enclose every score of the box, rounding included;
+            ``least`` and ``most`` are attained. ``exact`` says that they agree. With
+            several classes these are arrays with an entry for each class.
+        """
+        check_is_fitted(self)
+        return score_range(self, low, high, missing)
 
     def _answers(self, X: Any) -> Array:
         """Numbers or probabilities of the rows."""

@@ -13,6 +13,8 @@ from typing import Any
 
 from certus.ensemble import forests, hist_trees, lightgbm_trees, xgboost_trees
 from certus.trees import TreeEnsemble as TreeEnsemble
+from certus.verify import ScoreRange
+from certus.verify import score_range as verified_range
 
 #: Readers of trees and of rows, by the library and the name of the class.
 _READERS: dict[tuple[str, str], tuple[Callable[[Any], Any], Callable[..., Any]]] = {
@@ -82,6 +84,45 @@ def read_rows(model: Any, X: Any) -> Any:
     if isinstance(getattr(model, "trees_", None), TreeEnsemble):
         return model.tree_rows(X)
     return _reader(model)[1](model, X)
+
+
+def score_range(model: Any, low: Any, high: Any, missing: Any = False) -> ScoreRange:
+    """The range of the scores of a model's trees over a box of rows, proved.
+
+    Scores are sums of leaves, before the link. The verifier reads the trees itself and
+    joins leaves whose boxes meet; where there are too many, it adds the extremes of the
+    single trees.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        HistGradientBoosting, RandomForest, ExtraTrees or DecisionTree of scikit-learn;
+        LGBM models of LightGBM; XGB models of XGBoost; or one of ours.
+    low, high : float or array-like of shape (n_features,)
+        Ends of the box, both included; infinite where a column is free. For categories
+        of LightGBM and XGBoost, their codes.
+    missing : bool or array-like of shape (n_features,), default=False
+        Whether cells of the column may also be missing.
+
+    Returns
+    -------
+    ScoreRange
+        ``low`` and ``high`` enclose every score of the box, rounding included;
+        ``least`` and ``most`` are attained. ``exact`` says that they agree. With
+        several classes these are arrays with an entry for each class.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.ensemble import HistGradientBoostingRegressor
+    >>> from certus.ensemble import score_range
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = HistGradientBoostingRegressor(max_iter=10).fit(X, y)
+    >>> found = score_range(model, X[0] - 0.01, X[0] + 0.01)
+    >>> found.exact, bool(found.low <= model.predict(X[:1])[0] <= found.high)
+    (True, True)
+    """
+    return verified_range(model, low, high, missing)
 
 
 def can_read(model: Any) -> bool:

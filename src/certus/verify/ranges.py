@@ -1,9 +1,10 @@
-"""The range of an additive model's score over a box of inputs.
+"""The range of a model's scores over a box of inputs: of additive models and of trees.
 
-Shapes are constant on cells, so that finitely many points stand for the whole box: in
-each column the lower end of the box and every edge inside it. Columns that share no
-pair are independent; along a forest of pairs the extremes are found by dynamic
-programming, exactly. Pairs that close a circle are bounded by their own extremes.
+For trees see ``tree_ranges``; the rest of this page is about additive models. Shapes
+are constant on cells, so that finitely many points stand for the whole box: in each
+column the lower end of the box and every edge inside it. Columns that share no pair are
+independent; along a forest of pairs the extremes are found by dynamic programming,
+exactly. Pairs that close a circle are bounded by their own extremes.
 """
 
 from __future__ import annotations
@@ -13,52 +14,72 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.objectives import terms as t
 from certus.typing import Array
+from certus.verify import tree_ranges, trees
 from certus.verify.additive import READERS, Statement, cell_of
 from certus.verify.kernel.spaces import gamma
-from certus.verify.stating import state
+from certus.verify.stating import known_class, state
 
 
 class ScoreRange(NamedTuple):
     """All scores of the box lie in [low, high]; ``least`` and ``most`` are attained.
 
-    ``exact`` says that the ends agree with them up to rounding.
+    ``exact`` says that the ends agree with them up to rounding. For several classes
+    each is an array with an entry for every class.
     """
 
-    low: float
-    high: float
-    least: float
-    most: float
-    exact: bool
+    low: Any
+    high: Any
+    least: Any
+    most: Any
+    exact: Any
 
 
-def score_range(model: Any, low: Any, high: Any) -> ScoreRange:
-    """The range of the score over all rows between ``low`` and ``high``."""
-    stated: Statement = state(model, READERS)
-    if isinstance(stated.loss, t.Softmax):
-        raise NotImplementedError(
-            "score_range needs one score; a model of several classes has one for each."
-        )
-    d = len(stated.categorical)
-    ends = [np.broadcast_to(np.asarray(end, dtype=float), (d,)) for end in (low, high)]
-    if np.isnan(ends).any() or (ends[0] > ends[1]).any():
+def score_range(model: Any, low: Any, high: Any, missing: Any = False) -> ScoreRange:
+    """The range of the scores over all rows between ``low`` and ``high``.
+
+    Of additive models of certus, and of trees of certus, scikit-learn, LightGBM and
+    XGBoost. ``missing`` says, for all columns or for each, whether cells may be NaN.
+    """
+    trees_known = known_class(model, trees.READERS) is not None
+    stated: Any = state(model, {**READERS, **trees.READERS})
+    ends = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
+    if any(np.isnan(end).any() for end in ends) or (ends[0] > ends[1]).any():
         raise ValueError("low must not be above high, and neither may be NaN.")
-    points = [_points(stated, j, ends[0][j], ends[1][j]) for j in range(d)]
-    own, pairs, size = _tables(stated, points)
-    rounds = gamma(len(stated.parts) + 4) * (size + abs(float(stated.b[0])))
+    if trees_known:
+        forest = stated.read(model)
+        box = tree_ranges.box_for(model, forest, low, high, missing)
+        return _together(tree_ranges.ends_of(forest, box))
+    d = len(stated.categorical)
+    low, high, holes = (np.broadcast_to(end, (d,)) for end in (*ends, missing))
+    points = [_points(stated, j, low[j], high[j], holes[j]) for j in range(d)]
+    return _together([_ends(stated, points, k) for k in range(len(stated.b))])
+
+
+def _together(found: list[tuple[float, float, float, float, bool]]) -> ScoreRange:
+    if len(found) == 1:
+        return ScoreRange(*found[0])
+    return ScoreRange(*(np.array(each) for each in zip(*found)))
+
+
+def _ends(
+    stated: Statement, points: list[Array], k: int
+) -> tuple[float, float, float, float, bool]:
+    """Bounds of one score, values that are attained, and whether they agree."""
+    own, pairs, size = _tables(stated, points, k)
+    rounds = gamma(len(stated.parts) + 4) * (size + abs(float(stated.b[k])))
     found = []
     for sign in (-1.0, 1.0):
         flipped = {key: sign * table for key, table in pairs.items()}
         most, reached = _most([sign * each for each in own], flipped)
         found.append((sign * most, sign * reached))
-    b = float(stated.b[0])
+    b = float(stated.b[k])
     (bottom, least), (top, most) = found
     exact = top - most <= rounds and least - bottom <= rounds
-    return ScoreRange(b + bottom - rounds, b + top + rounds, b + least, b + most, exact)
+    return b + bottom - rounds, b + top + rounds, b + least, b + most, exact
 
 
-def _points(stated: Statement, j: int, low: float, high: float) -> Array:
+def _points(stated: Statement, j: int, low: float, high: float, missing: bool) -> Array:
     """Points of a column that stand for all of [low, high]."""
     axes = [
         axis
@@ -68,18 +89,20 @@ def _points(stated: Statement, j: int, low: float, high: float) -> Array:
     ]
     inner = [axis[(axis > low) & (axis <= high)] for axis in axes]
     found = np.unique(np.concatenate([np.array([low]), *inner]))
-    if stated.categorical[j] and low < high:  # a value that is not known
+    if missing or (stated.categorical[j] and low < high):  # a value that is not known
         found = np.append(found, np.nan)
     return found
 
 
-def _tables(stated: Statement, points: list[Array]) -> tuple[list[Array], Any, float]:
+def _tables(
+    stated: Statement, points: list[Array], k: int
+) -> tuple[list[Array], Any, float]:
     """Values of the shapes at the points of each column, and at those of each pair."""
     own, pairs = [np.zeros(len(each)) for each in points], {}
-    start, size = 0, 0.0
+    start, size, shapes = 0, 0.0, stated.w.reshape(-1, len(stated.b))[:, k]
     for part in stated.parts:
         count = math.prod(part.sizes)
-        w = stated.w[start : start + count].reshape(part.sizes)
+        w = shapes[start : start + count].reshape(part.sizes)
         start += count
         at = [
             cell_of(points[j], axis, bool(stated.categorical[j]))

@@ -165,43 +165,21 @@ def _possible(found: Any) -> bool:
 # -- ranges -----------------------------------------------------------------------
 
 
-def range_of(
-    forest: Forest, low: Array | None = None, high: Array | None = None
-) -> tuple[Array, Array]:
-    """Bounds of all scores on the box low ≤ x ≤ high; everywhere without one."""
+def range_of(forest: Forest) -> tuple[Array, Array]:
+    """Bounds of all scores that rows can have."""
     k = len(forest.start)
     least, most, size = np.zeros(k), np.zeros(k), np.zeros(k)
     for t, tree in enumerate(forest.trees):
-        value = tree.value[_reached(tree, forest, low, high)]
-        ends = value.min(axis=0), value.max(axis=0)
-        where = slice(None) if forest.output[t] < 0 else forest.output[t]
-        least[where] += ends[0] if forest.output[t] < 0 else ends[0][0]
-        most[where] += ends[1] if forest.output[t] < 0 else ends[1][0]
-        big = np.abs(value).max(axis=0)
-        size[where] += big if forest.output[t] < 0 else big[0]
+        value = tree.value[tree.feature < 0]
+        where = slice(None) if forest.output[t] < 0 else [forest.output[t]]
+        least[where] += value.min(axis=0)
+        most[where] += value.max(axis=0)
+        size[where] += np.abs(value).max(axis=0)
     slack = gamma(len(forest.trees) + 4) * (
         size / forest.divisor + np.abs(forest.start)
     )
     least = forest.start + least / forest.divisor - slack
     return least, forest.start + most / forest.divisor + slack
-
-
-def _reached(
-    tree: Nodes, forest: Forest, low: Array | None, high: Array | None
-) -> Array:
-    """Leaves that a row of the box can reach; in a box no cell is missing."""
-    if low is None or high is None:
-        return np.flatnonzero(tree.feature < 0)
-    boxes = boxes_of(tree, forest.strict, forest.single)
-    lo, hi = low[boxes.columns], high[boxes.columns]
-    inside = (boxes.low < hi) & (lo <= boxes.high)
-    for i, table in boxes.codes.items():
-        codes = np.arange(table.shape[1] - 1)
-        first, last = math.floor(lo[i]), math.floor(hi[i])
-        some = (codes >= first) & (codes <= last)
-        beyond = bool(first < 0 or last >= len(codes))
-        inside[:, i] = (table[:, :-1] & some).any(axis=1) | (table[:, -1] & beyond)
-    return boxes.leaves[inside.all(axis=1)]
 
 
 # -- monotone ---------------------------------------------------------------------

@@ -238,6 +238,23 @@ def test_the_range_of_a_box_is_that_of_all_cells_in_it() -> None:
     assert score.min() - 1e-9 <= found.least and found.most <= score.max() + 1e-9
 
 
+def test_each_class_has_a_range_of_its_own() -> None:
+    rng = np.random.default_rng(3)
+    A = rng.integers(0, 5, size=(300, 2)).astype(float)
+    kinds = (A[:, 0] * A[:, 1] % 3).astype(int)
+    model = AdditiveClassifier(interactions=[(0, 1)]).fit(A, kinds)
+    low, high = np.array([1.0, 0.0]), np.array([3.0, 2.0])
+    grid = np.stack(np.meshgrid(np.arange(1, 4), np.arange(3)), axis=-1).reshape(-1, 2)
+    found, scores = model.score_range(low, high), model.decision_function(grid)
+    assert found.exact.all()
+    np.testing.assert_allclose(found.least, scores.min(axis=0), atol=1e-12)
+    np.testing.assert_allclose(found.most, scores.max(axis=0), atol=1e-12)
+    holes = np.concatenate([grid, [[np.nan, a] for a in range(3)]])
+    scores = model.decision_function(holes)
+    found = model.score_range(low, high, missing=[True, False])
+    np.testing.assert_allclose(found.least, scores.min(axis=0), atol=1e-12)
+
+
 def test_bands_cover_the_shape_and_pictures_are_drawn() -> None:
     import matplotlib
 

@@ -60,20 +60,6 @@ def test_a_decrease_is_found_exactly_where_the_grid_has_one():
     assert True in seen
 
 
-def test_ranges_on_boxes_hold_all_points_of_the_grid():
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        trees = random_trees(rng, 3, 2)
-        holder = type("Holder", (), {"trees_": trees})()
-        forest = tree_reading.of_arrays(holder)
-        low = rng.uniform(-1, 2, 2)
-        high = low + rng.uniform(0, 2, 2)
-        rows = rng.uniform(low, high, (200, 2))
-        found = trees.scores(rows)[:, 0]
-        least, most = tree_walks.range_of(forest, low, high)
-        assert least[0] <= found.min() and found.max() <= most[0]
-
-
 def test_the_exact_bracket_of_stumps_closes():
     """Proof and attack meet, and no row of the box has another label."""
     rng = np.random.default_rng(2)

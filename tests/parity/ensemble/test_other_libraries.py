@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import certus
-from certus.ensemble import read_rows, read_trees
+from certus.ensemble import read_rows, read_trees, score_range
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 4))
@@ -47,7 +47,7 @@ def test_trees_are_read_and_their_leaves_proved(library, what):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_constraints_are_checked_and_drawn_rows_refused(library):
-    model = models(library, "numbers", monotone_constraints=[1, 0, 0, 0]).fit(X, Y)
+    model = models(library, "numbers", monotone_constraints=(1, 0, 0, 0)).fit(X, Y)
     claim = certus.certify(model, X, Y)["monotone_trees"]
     assert claim.met and claim.strength.value == "proved"
     drawn = models(library, "numbers", subsample=0.5, subsample_freq=1)
@@ -55,3 +55,22 @@ def test_constraints_are_checked_and_drawn_rows_refused(library):
         drawn = models(library, "numbers", subsample=0.5)
     claim = certus.certify(drawn.fit(X, Y), X, Y)["leaf_values"]
     assert claim.strength.value == "refused" and "subsample" in claim.detail
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("what", ["numbers", "three"])
+def test_no_row_of_a_box_leaves_the_proved_range(library, what):
+    model = models(library, what, max_depth=2).fit(X, TARGETS[what])
+    low, high = np.array([-0.5, -1, 0, 3]), np.array([0.5, 1, 1, 9])
+    rows = RNG.uniform(low, high, (3000, 4))
+    rows[RNG.random(rows.shape) < 0.3] = np.nan
+    scores = read_trees(model).scores(rows)
+    scores = scores[:, 0] if what == "numbers" else scores
+    found = score_range(model, low, high, missing=True)
+    assert np.all(found.exact)
+    assert np.all(found.low <= scores.min(axis=0))
+    assert np.all(scores.max(axis=0) <= found.high)
+    np.testing.assert_allclose(found.most, scores.max(axis=0), atol=0.2)
+    plain = score_range(model, low, high)
+    assert np.all(found.low <= plain.low) and np.all(plain.high <= found.high)
