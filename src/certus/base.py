@@ -29,6 +29,8 @@ from certus import config, persist
 from certus._core import diagram
 from certus._core.rows import as_array as as_array
 from certus._core.rows import row_weights
+from certus.blocks.accepting import COLUMNS, arrive, name_columns, refuse_blocks
+from certus.blocks.keys import is_blocks
 from certus.callbacks import CallbackSupport, with_callbacks
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.conformal import Conformal, forget_calibration
@@ -67,14 +69,20 @@ def certified_fit(fit: Fit) -> Fit:
 
     @functools.wraps(fit)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        columns = {name: kwargs.pop(name) for name in COLUMNS if name in kwargs}
         call = arguments.bind_partial(self, *args, **kwargs)
+        table = arrive(self, call, columns)
         call.arguments.setdefault(target, None)  # a fit says itself that it needs it
         forget_calibration(self)
         start = time.perf_counter()
         try:
             # Overflow shows up as inf and the verifier says so; no warning on the way.
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                done = fit(*call.args, **call.kwargs)
+                if table is None:
+                    done = fit(*call.args, **call.kwargs)
+                else:
+                    name_columns(self, table)
+                    done = self._fit_blocks(table)
         except (np.linalg.LinAlgError, OverflowError) as error:
             raise ValueError(
                 f"{type(self).__name__} produced numbers too large for float64 "
@@ -268,6 +276,8 @@ def validate_data(estimator: Any, X: Any, *args: Any, **options: Any) -> Any:
 
     Tensors become arrays first, also where scikit-learn would dispatch on them.
     """
+    if is_blocks(X):
+        refuse_blocks(estimator)
     require_indices(X)
     X, args = as_array(X), tuple(map(as_array, args))
     return validation.validate_data(estimator, X, *args, **options)

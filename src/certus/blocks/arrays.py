@@ -15,6 +15,8 @@ from certus.typing import Array
 class ArrayBlocks(Blocks):
     """Slices of rows; a sparse matrix is turned into dense rows a block at a time."""
 
+    named = False
+
     def __init__(self, X: Any, y: Any, s: Any, rows: int | None) -> None:
         if sparse.issparse(X):
             X = X.tocsr()

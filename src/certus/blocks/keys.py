@@ -50,11 +50,14 @@ class Blocks(ABC):
         Columns of X.
     dtype : numpy.dtype
         Type of X.
+    named : bool
+        Whether the columns have names of their own, as in a file.
     """
 
     keys: tuple[Key, ...]
     names: tuple[str, ...]
     dtype: Any
+    named: bool = True
 
     @abstractmethod
     def read(self, key: Key) -> RowBlock:

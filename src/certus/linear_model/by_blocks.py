@@ -27,20 +27,6 @@ from certus.typing import Array
 __all__ = ["fit_logistic", "fit_ridge"]
 
 
-def prepare(model: Any, y: Any, sample_weight: Any, blocks: Any) -> None:
-    """Check that targets and weights come with the blocks; set the columns' names."""
-    for name, value in (("y", y), ("sample_weight", sample_weight)):
-        if value is not None:
-            raise ValueError(
-                f"{name} must be part of the blocks: certus.scale.blocks(..., "
-                f"{'target' if name == 'y' else name}=...)."
-            )
-    model.n_features_in_ = len(blocks.names)
-    vars(model).pop("feature_names_in_", None)
-    if blocks.keys[0].source != "array":
-        model.feature_names_in_ = np.array(blocks.names, dtype=object)
-
-
 def refuse(model: Any, what: str) -> None:
     """Say that an option needs all rows in memory."""
     name = type(model).__name__
@@ -50,7 +36,7 @@ def refuse(model: Any, what: str) -> None:
     )
 
 
-def fit_ridge(model: Any, blocks: Any, alpha: float, keep_row: bool = False) -> Fitted:
+def fit_least_squares(model: Any, blocks: Any, alpha: float) -> Fitted:
     """Solve ridge or least squares (``alpha=0``) over blocks."""
     if model.positive:
         refuse(model, "positive=True")

@@ -18,6 +18,7 @@ from certus._solvers.losses import best_constant
 from certus._solvers.problem import OnStep, Solution, SolverLimits, keep_going
 from certus._solvers.shifts import exact_sum
 from certus.base import Estimator, check_number
+from certus.blocks.accepting import by_block
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.evidence import LinearWitness
@@ -37,6 +38,7 @@ class LinearRegressorBase(Estimator):
     coef_: Array
     intercept_: Any
 
+    @by_block
     def predict(self, X: MatrixLike) -> Array:
         """Predicted values.
 
@@ -112,6 +114,7 @@ class LinearClassifierBase(Estimator):
     coef_: Array
     intercept_: Array
 
+    @by_block
     def decision_function(self, X: Any) -> Array:
         """Scores: one per row for two classes, else one per row and class.
 

@@ -24,6 +24,7 @@ from certus._solvers.least_squares import LeastSquares
 from certus._solvers.problem import Solution, Start
 from certus._solvers.quantile import KinkedRegression
 from certus.base import Estimator, Fitted, certified_fit, check_choice, check_number
+from certus.blocks.accepting import by_block
 from certus.certificate import Evidence, Status
 from certus.linear_model.common import (
     Summarised,
@@ -66,6 +67,7 @@ class LikelihoodModel(Summarised, Estimator):
         """The family's term."""
         raise NotImplementedError
 
+    @by_block
     def predict(self, X: MatrixLike) -> Array:
         """Predicted means (the Laplace family's are medians).
 

@@ -21,7 +21,7 @@ from certus._solvers.design import Design
 from certus._solvers.least_squares import LeastSquares, LinearSolution
 from certus._solvers.problem import SolverLimits, Start
 from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
-from certus.blocks import is_blocks
+from certus.blocks import Blocks
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.linear_model import by_blocks
@@ -143,8 +143,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
-        check_number("tol", self.tol)
-        check_choice("solver", self.solver, ("auto", "cholesky", "qr", "svd"))
+        self._check()
         X, y, s = self._validate_X_y(
             X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
@@ -160,6 +159,14 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
         evidence = Evidence("linear")
         return Fitted(evidence, X, y, s)
+
+    def _check(self) -> None:
+        check_number("tol", self.tol)
+        check_choice("solver", self.solver, ("auto", "cholesky", "qr", "svd"))
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        self._check()
+        return by_blocks.fit_least_squares(self, table, 0.0)
 
 
 class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
@@ -244,13 +251,19 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
-        if is_blocks(X):
-            return _fit_ridge_blocks(self, X, y, sample_weight)
         X, y, s = self._validate_X_y(
             X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
         evidence = fit_ridge(self, X, y, s)
         return Fitted(evidence, X, y, s)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        check_number("tol", self.tol)
+        check_choice("solver", self.solver, RIDGE_SOLVERS)
+        alpha = float(ridge_alphas(self.alpha, 1)[0])
+        done = by_blocks.fit_least_squares(self, table, alpha)
+        self.n_iter_ = 1
+        return done
 
 
 class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
@@ -427,18 +440,6 @@ def fit_ridge(
     model.n_iter_ = 1
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     return Evidence("linear")
-
-
-def _fit_ridge_blocks(model: Any, blocks: Any, y: Any, sample_weight: Any) -> Fitted:
-    by_blocks.prepare(model, y, sample_weight, blocks)
-    check_number("tol", model.tol)
-    check_choice("solver", model.solver, RIDGE_SOLVERS)
-    alpha = float(ridge_alphas(model.alpha, 1)[0])
-    if alpha == 0:
-        by_blocks.refuse(model, "alpha=0")
-    done = by_blocks.fit_ridge(model, blocks, alpha)
-    model.n_iter_ = 1
-    return done
 
 
 def ridge_alphas(alpha: Any, n_targets: int) -> Array:

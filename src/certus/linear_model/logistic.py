@@ -25,7 +25,7 @@ from certus._solvers import newton, prox_newton
 from certus._solvers.penalties import of_levels
 from certus._solvers.problem import Solution, SolverLimits, Start
 from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
-from certus.blocks import is_blocks
+from certus.blocks import Blocks
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import LinearWitness
@@ -215,21 +215,26 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
             Row weights. An integer weight equals repetition.
         """
         C, l1_ratio = penalty_parameters(self.penalty, self.C, self.l1_ratio)
-        check_number("C", C, open_low=True)
-        check_number("l1_ratio", l1_ratio, 0, 1)
-        check_limits(self)
-        check_choice("solver", self.solver, SOLVERS)
-        if is_blocks(X):
-            by_blocks.prepare(self, y, sample_weight, X)
-            if l1_ratio or np.isinf(C) or self.solver == "liblinear":
-                by_blocks.refuse(self, "an L1 part, C=inf or solver='liblinear'")
-            return by_blocks.fit_logistic(self, X, C)
+        self._check(C, l1_ratio)
         X, y, s = self._validate_X_y(X, y, sample_weight)
         warm = self.warm_start and hasattr(self, "coef_")
         previous = (self.densify().coef_, self.intercept_) if warm else None
         self.classes_, codes = class_codes(y)
         check_two_classes(self)
         return fit_logistic(self, X, y, codes, s, C, l1_ratio, previous)
+
+    def _check(self, C: Any, l1_ratio: Any) -> None:
+        check_number("C", C, open_low=True)
+        check_number("l1_ratio", l1_ratio, 0, 1)
+        check_limits(self)
+        check_choice("solver", self.solver, SOLVERS)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        C, l1_ratio = penalty_parameters(self.penalty, self.C, self.l1_ratio)
+        self._check(C, l1_ratio)
+        if l1_ratio or np.isinf(C) or self.solver == "liblinear":
+            by_blocks.refuse(self, "an L1 part, C=inf or solver='liblinear'")
+        return by_blocks.fit_logistic(self, table, C)
 
 
 def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
