@@ -141,8 +141,8 @@ def refuse_blocks(model: Any) -> None:
     name = type(model).__name__
     if takes_blocks(model):
         raise TypeError(
-            f"This method of {name} takes rows, not blocks. Call it for one block after "
-            "another: for key in table.keys: ... table.read(key).X"
+            f"This method of {name} takes rows, not blocks. Call it for each block: "
+            "for key in table.keys: ... table.read(key).X"
         )
     raise TypeError(
         f"{name} takes rows in memory, not blocks. Models for blocks are "

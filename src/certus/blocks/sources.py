@@ -1,4 +1,4 @@
-"""Arrays, files and collections as blocks; ``certus.scale.blocks`` is the public name."""
+"""Arrays and files as blocks; ``certus.scale.blocks`` is the public name."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from certus.linear_model.common import level_term, linear_attributes
 from certus.objectives import Logistic, Softmax
 from certus.typing import Array
 
-__all__ = ["fit_logistic", "fit_ridge"]
+__all__ = ["fit_least_squares", "fit_logistic"]
 
 
 def refuse(model: Any, what: str) -> None:
