@@ -3,7 +3,7 @@ How much does a memory hold?
 ============================
 
 Three memories are filled with random patterns. Hebb's rule stores about 0.138 patterns
-for each unit and then fails at once. The best possible weights store two, because a
+for each unit, and beyond that recalls ever less. The best weights store two, because a
 random dichotomy of more than two points for each weight is rarely separable. Willshaw's
 memory approaches ln 2 bits for each of its binary synapses.
 """

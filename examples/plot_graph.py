@@ -52,8 +52,7 @@ for axis, (name, share) in zip(axes, panels.items()):
     )
     axis.scatter(*xy[wrong].T, s=240, facecolor="none", edgecolor="k", lw=1.4)
     if "no labels" not in name:
-        for node in (0, 33):
-            axis.annotate("★", xy[node], ha="center", va="center", fontsize=9)
+        axis.scatter(*xy[[0, 33]].T, marker="*", s=45, color="w", lw=0)
     axis.set_title(f"{name}: {int((~wrong).sum())} of 34", loc="left", fontsize=10)
     axis.set_axis_off()
 figure.colorbar(shown, ax=axes, shrink=0.7, label="probability of the officer's side")

@@ -67,7 +67,7 @@ for many in counts:
 
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.6))
 for ax, each, title in zip(
-    axes, (model, collapsed), ("SimCLR: varied", "BYOL without both: collapsed")
+    axes, (model, collapsed), ("SimCLR: varied", "BYOL without safeguards: collapsed")
 ):
     Z = each.project(X_test)
     Z = Z / np.linalg.norm(Z, axis=1, keepdims=True)
@@ -75,6 +75,7 @@ for ax, each, title in zip(
     xy = Z @ (basis.components_.T if basis is not None else np.eye(Z.shape[1])[:, :2])
     ax.scatter(*xy.T, c=y_test, cmap="tab10", s=8)
     ax.set(title=title, xlim=(-1, 1), ylim=(-1, 1), aspect="equal")
+    ax.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
 for name, values in curves.items():
     axes[2].plot(counts, values, "o-", label=name)
 axes[2].set(xscale="log", xlabel="labels of each class", ylabel="right, %")
