@@ -43,6 +43,8 @@ from certus.verify.stating import Checked, Given
 
 #: Weights of a kernel that are held at a time.
 CELLS = 1 << 22
+#: Rows of a kernel that are computed at a time, where so many fit.
+TOGETHER = 256
 #: Exponents beyond which a weight is zero in float64.
 LARGEST = 746.0
 #: Error of an exponent above which it is computed from differences instead.
@@ -165,33 +167,39 @@ def _of_matrix(A: Any) -> EdgeWeights:
 
 
 def _of_kernel(X: Any, width: float) -> EdgeWeights:
-    """exp(−width·‖x − x'‖²), some rows at a time."""
+    """exp(−width·‖x − x'‖²), some rows at a time and each pair once."""
     rows = np.asarray(data.dense(X), dtype=np.float64)
-    n, step = len(rows), max(1, CELLS // len(rows))
+    n = len(rows)
+    step = max(1, min(TOGETHER, CELLS // n))
     kept: dict[int, Array] = {}
     exponents, slip = _exponents(rows, width)
 
     def block(i: int) -> Array:
         if i in kept:
             return kept[i]
-        K = np.exp(exponents(slice(i, i + step)))
-        np.fill_diagonal(K[:, i:], 0.0)
+        K = exponents(i, i + step)
+        np.exp(K, out=K)
+        np.fill_diagonal(K, 0.0)
         if n * n <= 4 * CELLS:  # else there are too many to keep
             kept[i] = K
         return K
 
     def times(V: Array) -> Array:
-        # The kernel is symmetric: columns of a block serve as rows, which is faster.
-        parts = (V[i : i + step].T @ block(i) for i in range(0, n, step))
-        return np.asarray(sum(parts)).T
+        found = np.zeros((V.shape[1], n))
+        for i in range(0, n, step):
+            # The kernel is symmetric: rows of a block serve as columns too.
+            K, j = block(i), min(i + step, n)
+            found[:, i:] += V[i:j].T @ K
+            found[:, i:j] += V[j:].T @ K[:, j - i :].T
+        return found.T
 
     sums = times(np.ones((n, 1)))[:, 0]
     # Weights, and the sums that divide them, are off by the slip and by exp's rounding.
     return EdgeWeights(n, times, sums, sums, gamma(2 * n + 32) + 4 * slip, True)
 
 
-def _exponents(rows: Array, width: float) -> tuple[Callable[[slice], Array], float]:
-    """−width·‖x − x'‖² of some rows and all, and the largest error of these numbers.
+def _exponents(rows: Array, width: float) -> tuple[Callable[[int, int], Array], float]:
+    """−width·‖x − x'‖² of rows i to j and all from i on, and the largest error of it.
 
     By one product of matrices, 2x·x' − ‖x‖² − ‖x'‖², if rows around their mean are so
     short that little cancels: each number is a sum of d + 2 terms, which are at most
@@ -205,9 +213,9 @@ def _exponents(rows: Array, width: float) -> tuple[Callable[[slice], Array], flo
     slip = 4 * gamma(4 * d + 32) * float(s.max(initial=0.0))
     if not slip < CANCELS:
         slip = LARGEST * gamma(d + 8)
-        return lambda some: -width * cdist(rows[some], rows, "sqeuclidean"), slip
+        return lambda i, j: -width * cdist(rows[i:j], rows[i:], "sqeuclidean"), slip
     left, right = np.hstack([2 * width * C, -s, one]), np.hstack([C, one, -s]).T
-    return lambda some: left[some] @ right, slip
+    return lambda i, j: left[i:j] @ right[:, i:], slip
 
 
 def _neighbours_claim(A: Any, X: Any, k: int) -> Claim:
