@@ -24,6 +24,8 @@ from certus.verify import ScoreRange, score_range
 
 #: Cells of all columns together, about; and ends of those of one column.
 CELLS, FEWEST, MOST = 1024, 16, 128
+#: Cells for each row at most, while columns have more than the fewest.
+PER_ROW = 1.5
 #: Cells of a model at most: the matrix of a step is dense.
 LIMIT = 12_000
 #: Shares of ``alpha`` in both levels of a term, times its number of cells.
@@ -192,7 +194,8 @@ def main_terms(
     """A term for each column."""
     d = X.shape[1]
     fewest = min(FEWEST, max(2, 4 * CELLS // d))
-    most = max_bins or int(np.clip(CELLS // d, fewest, MOST))
+    cells = min(CELLS, PER_ROW * float(s.sum()))
+    most = max_bins or int(np.clip(cells // d, fewest, MOST))
     return [
         Term(
             (j,),

@@ -24,6 +24,7 @@ class CellLayout(NamedTuple):
 
     starts: Array  # of each term's cells, and the end
     shapes: list[tuple[int, ...]]
+    ordered: list[tuple[bool, ...]]  # whether the cells of an axis have an order
     edges: Array  # (e, 2)
     edge_term: Array
     cell_term: Array
@@ -37,19 +38,27 @@ class CellLayout(NamedTuple):
 
 def layout_of(terms: list[Term], categorical: Array) -> CellLayout:
     """Number the cells of all terms."""
-    shapes = [term.shape(categorical) for term in terms]
+    return number_cells(
+        [term.shape(categorical) for term in terms],
+        [tuple(not categorical[j] for j in term.columns) for term in terms],
+    )
+
+
+def number_cells(
+    shapes: list[tuple[int, ...]], ordered: list[tuple[bool, ...]]
+) -> CellLayout:
+    """The layout of terms with so many cells along each axis."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
     edges, owner, spectra = [np.zeros((0, 2), dtype=np.intp)], [], []
-    for t, (term, shape) in enumerate(zip(terms, shapes)):
-        ordered = tuple(not categorical[j] for j in term.columns)
-        found = neighbours(shape, ordered)
+    for t, (shape, orders) in enumerate(zip(shapes, ordered)):
+        found = neighbours(shape, orders)
         edges.append(found + starts[t])
         owner += [t] * len(found)
         spectra.append(_spectrum(found, sizes[t]))
-    cell_term = np.repeat(np.arange(len(terms)), sizes)
+    cell_term = np.repeat(np.arange(len(shapes)), sizes)
     both = np.concatenate(edges), np.array(owner, dtype=np.intp)
-    return CellLayout(starts, shapes, *both, cell_term, spectra)
+    return CellLayout(starts, shapes, ordered, *both, cell_term, spectra)
 
 
 def _spectrum(edges: Array, size: int) -> Array:
@@ -162,7 +171,7 @@ class Factor:
 
     def __init__(self, G: Array, total: float, m: Array) -> None:
         # G is overwritten; its upper part holds Gram matrix plus penalties.
-        G -= np.outer(m / total, m)
+        linalg.blas.dsyr(-1.0 / total, m, a=G.T, lower=1, overwrite_a=1)
         self.m, self.total = m, total
         self.c, info = linalg.lapack.dpotrf(G.T, lower=1, overwrite_a=1, clean=0)
         if info:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from certus.additive.coarsening import coarsen
 from certus.additive.layout import Additive, CellLayout, TermLevels
 from certus.additive.newton import Run, factor_of, gradient, lowered
 from certus.objectives import Squared
@@ -21,6 +22,8 @@ from certus.typing import Array
 LEAST, MOST = (1e-6, 1e-5), (1e6, 1e4)
 #: Rounds at most, and the change of a level's logarithm below which they end.
 ROUNDS, STILL = 20, 0.1
+#: Rounds with all cells, after those with few; and the factor of a repeated move.
+POLISH, FURTHER = 1, 1.6
 
 
 def first_levels(layout: CellLayout, known: TermLevels | None = None) -> TermLevels:
@@ -36,13 +39,34 @@ def first_levels(layout: CellLayout, known: TermLevels | None = None) -> TermLev
 
 
 def choose_levels(p: Additive, n: float, run: Run) -> None:
-    """Move the levels of ``run`` for at most ``ROUNDS`` rounds; n is the weight."""
+    """Choose the levels of ``run``: with few cells first; n is the weight."""
+    rough = coarsen(p)
+    if rough is None:
+        _search(p, n, run, ROUNDS)
+        return
+    trial = Run(
+        np.zeros((rough.p.layout.size, p.k)),
+        run.b.copy(),
+        rough.levels(run.levels),
+        lambda objective, gap, _: run.on_step(objective, gap, run),
+    )
+    _search(rough.p, n, trial, ROUNDS)
+    run.status = trial.status
+    run.w, run.b = trial.w[rough.place], trial.b
+    run.levels = rough.refined(trial.levels)
+    if run.status is None:
+        _search(p, n, run, POLISH)
+
+
+def _search(p: Additive, n: float, run: Run, rounds: int) -> None:
+    """Move the levels of ``run`` until they are still, or for so many rounds."""
     squared = isinstance(p.loss, Squared)
     fixed = p.gram(p.share) if squared else None
-    for _ in range(ROUNDS):
+    last: Any = 0.0
+    for _ in range(rounds):
         value, u, state = p.slopes(p.scores(run.w, run.b))
         smooth = small = np.zeros(len(p.layout.spectra))
-        used = 0.0
+        used = np.zeros(len(p.layout.spectra))
         step_w, step_b = np.zeros_like(run.w), np.zeros_like(run.b)
         for k in range(p.k):
             factor = factor_of(p, run.levels, p.curvature(state, k), fixed)
@@ -50,18 +74,23 @@ def choose_levels(p: Additive, n: float, run: Run) -> None:
             step_w[:, k], step_b[k] = factor.solve(g, float(u[:, k].sum()))
             one, two = _traces(p.layout, run.levels, factor.inverse())
             smooth, small = smooth + one, small + two
-            used += 1.0 + float(run.levels.smoothing @ one + run.levels.shrinkage @ two)
+            used += run.levels.smoothing * one + run.levels.shrinkage * two
         after = lowered(p, run, step_w, step_b, value)
         scale = 1 / n
         if squared:
-            scale = 2 * p.value(p.scores(run.w, run.b)) / max(n - used, 0.1 * n)
+            free = max(n - 1.0 - float(used.sum()), 0.1 * n)
+            scale = 2 * p.value(p.scores(run.w, run.b)) / free
         found = _squares(p.layout, run.w)
         old = run.levels
-        run.levels = _moved(p.layout, old, (smooth, small), found, scale)
-        moved = [
-            np.abs(np.log(a / b)).max(initial=0.0) for a, b in zip(run.levels, old)
-        ]
-        if run.tell(after, np.inf) or max(moved) < STILL:
+        target = _moved(p.layout, old, (smooth, small), found, scale)
+        moves = np.log(np.stack(target) / np.stack(old))
+        # A level that keeps its course has far to go.
+        further = np.where(moves * last > 0, FURTHER, 1.0)
+        run.levels = _within(p.layout, np.stack(old) * np.exp(further * moves))
+        last = moves
+        # What has no freedom left changes nothing.
+        still = np.abs(moves) * np.minimum(1.0, np.maximum(used, 0.0))
+        if run.tell(after, np.inf) or still.max(initial=0.0) < STILL:
             return
 
 
@@ -94,11 +123,17 @@ def _moved(
     layout: CellLayout, levels: TermLevels, free: Any, found: Any, scale: float
 ) -> TermLevels:
     """The levels at which expected and found squares agree, within their ends."""
-    cells = np.diff(layout.starts).astype(float)
     out = []
-    for level, left, square, low, high in zip(levels, free, found, LEAST, MOST):
+    for level, left, square in zip(levels, free, found):
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = scale * np.maximum(left, 1e-12) / square
         ratio = np.where(np.isfinite(ratio), np.clip(ratio, 1e-3, 1e3), 1e3)
-        out.append(np.clip(level * ratio, low / cells, high / cells))
-    return TermLevels(*out)
+        out.append(level * ratio)
+    return _within(layout, out)
+
+
+def _within(layout: CellLayout, levels: Any) -> TermLevels:
+    """Levels between their ends."""
+    cells = np.diff(layout.starts).astype(float)
+    ends = zip(levels, LEAST, MOST)
+    return TermLevels(*(np.clip(x, low / cells, high / cells) for x, low, high in ends))

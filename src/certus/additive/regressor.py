@@ -66,7 +66,7 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
         cell of its own.
     max_bins : int, default=None
         Largest number of cells of a column. None divides about 1,000 among the columns,
-        between 16 and 128 each.
+        or 1.5 for each row where those are fewer; between 16 and 128 each.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     max_iter : int, default=100
