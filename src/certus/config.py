@@ -7,6 +7,7 @@ certificate misses its target, and what Ctrl-C does to a fit.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from importlib import import_module
@@ -18,6 +19,7 @@ _DEFAULTS: dict[str, Any] = {
     "on_interrupt": "raise",
     "certify": "always",
     "engine": None,
+    "checkpoint": None,
 }
 _CHOICES = {
     "on_uncertified": ("warn", "raise", "ignore"),
@@ -45,6 +47,7 @@ def set_config(
     on_interrupt: str | None = None,
     certify: str | None = None,
     engine: Any = None,
+    checkpoint: Any = None,
 ) -> None:
     """Change settings for this thread.
 
@@ -63,6 +66,10 @@ def set_config(
         Where blocks of rows are read and worked on: a ``distributed.Client``, an engine
         of ``certus.scale``, or any object with ``run(blocks, work, state)``;
         ``"local"`` for the threads of this process, which is the default.
+    checkpoint : str or path, optional
+        A file that keeps the sums of every finished pass over blocks of rows. A fit
+        that was killed reads them there and ends with the same bits. False for none,
+        which is the default.
 
     Examples
     --------
@@ -85,6 +92,8 @@ def set_config(
         config[name] = value
     if engine is not None:
         config["engine"] = _engine(engine)
+    if checkpoint is not None:
+        config["checkpoint"] = _checkpoint(checkpoint)
     _state.config = config
 
 
@@ -103,6 +112,17 @@ def _engine(given: Any) -> Any:
             f"{given if isinstance(given, str) else type(given).__name__}."
         )
     return given
+
+
+def _checkpoint(given: Any) -> Any:
+    """The checkpoint in a file; None for none."""
+    if given is False or hasattr(given, "keep"):
+        return None if given is False else given
+    if not isinstance(given, str | os.PathLike):
+        raise ValueError(
+            f"checkpoint must be the path of a file, got {type(given).__name__}."
+        )
+    return import_module("certus.blocks.checkpoint").Checkpoint(given)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from copy import copy
 from typing import Any
 
@@ -47,6 +48,22 @@ class ArrayBlocks(Blocks):
         found._X = self._X[part]
         found._y, found._s = _of(self._y, part), _of(self._s, part)
         return found
+
+    def digest(self) -> bytes:
+        """Addresses and content."""
+        found = hashlib.sha256(repr(self.keys).encode())
+        for key in self.keys:
+            for part in self.read(key):
+                if part is not None:
+                    about = repr((part.dtype, part.shape)).encode()
+                    plain = part.tolist() if part.dtype.hasobject else part
+                    found.update(about)
+                    found.update(
+                        repr(plain).encode()
+                        if isinstance(plain, list)
+                        else np.ascontiguousarray(plain).tobytes()
+                    )
+        return found.digest()
 
     def read(self, key: Key) -> RowBlock:
         """The rows at an address."""

@@ -7,6 +7,7 @@ changed since the addresses were made is an error that names it.
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 from collections.abc import Sequence
 from copy import copy
@@ -93,6 +94,11 @@ class FileBlocks(Blocks):
         found = copy(self)
         found.keys, found._stamps = (key,), {key.source: self._stamps[key.source]}
         return found
+
+    def digest(self) -> bytes:
+        """Addresses and columns, and the size and time of each file."""
+        about = self.keys, self._columns, self._target, self._weight, self._stamps
+        return hashlib.sha256(repr(about).encode()).digest()
 
     def read(self, key: Key) -> RowBlock:
         """The rows at an address."""

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from certus import config
+from certus.blocks.checkpoint import remembered
+
 
 def add(a: Any, b: Any) -> Any:
     """Add the parts of two tuples, or two values."""
@@ -72,5 +75,9 @@ def total(
     >>> total(rows, lambda block: block.X.sum(axis=0))
     array([30., 36.])
     """
+    kept = config.get_config()["checkpoint"]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        return tree(blocks.map(work, *state), merge)
+        return remembered(
+            *(kept, blocks, work, state),
+            lambda: tree(blocks.map(work, *state), merge),
+        )

@@ -50,9 +50,11 @@ def entry(
 @app.command()
 def fit(
     data: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Argument(
-            metavar="[DATA]", help="A table; the bundled example if left out."
+            metavar="[DATA]...",
+            help="A table, which may be several Parquet files; the bundled example if "
+            "left out.",
         ),
     ] = None,
     target: Annotated[
@@ -155,6 +157,16 @@ def fit(
             "Default: below 1,000 rows.",
         ),
     ] = None,
+    memory: options.Memory = None,
+    cluster: options.Cluster = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep finished passes over a large table in this file; the same "
+            "command goes on from it.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Model file. Default: DATA's name.certus"),
@@ -179,9 +191,12 @@ def fit(
     the other rows, and the chosen one is tested once on the sealed rows. Below 1,000
     rows it is then fitted again to all rows. The command writes a model file and a
     report. Ctrl-C keeps the parts that are finished.
+
+    A Parquet or Feather table larger than a quarter of the free memory, or of
+    --memory, is read by blocks.
     """
     load_tables()
-    from certus.cli import fitting
+    from certus.cli import fitting, large
 
     plan = fitting.FitRequest(
         model=model,
@@ -201,7 +216,25 @@ def fit(
         recall=recall,
         refit=refit,
     )
-    return fitting.run(data, target, plan, out, report, not no_files, as_json)
+    room = large.read_memory(memory)
+    found = large.look(data, room, cluster is not None) if data else None
+    if found is None:
+        for name, value in (("cluster", cluster), ("checkpoint", checkpoint)):
+            if value is not None:
+                raise typer.BadParameter(
+                    f"--{name} is for Parquet and Feather tables read by blocks"
+                )
+        if data and len(data) > 1:
+            raise typer.BadParameter("several files must be Parquet or Feather files")
+        path = data[0] if data else None
+        return fitting.run(path, target, plan, out, report, not no_files, as_json)
+    from certus.cli import fitting_large
+
+    places = (
+        (None, None) if no_files else fitting.places_of(found.paths[0], out, report)
+    )
+    more = fitting_large.LargeRequest(room, cluster, checkpoint)
+    return fitting_large.fit(found, target, plan, more, places, as_json)
 
 
 app.command()(predict)
@@ -212,7 +245,7 @@ app.command()(watch)
 @app.command()
 def certify(
     model: options.ModelFile,
-    data: options.Table,
+    data: options.Tables,
     target: options.Target = None,
     level: Annotated[
         options.Level,
@@ -220,6 +253,8 @@ def certify(
     ] = options.Level.quick,
     explain: options.Explain = False,
     encoding: options.Encoding = None,
+    memory: options.Memory = None,
+    cluster: options.Cluster = None,
     as_json: options.Json = False,
 ) -> int:
     """Recompute a model's certificate on a table.
@@ -230,12 +265,21 @@ def certify(
     The exit code is 3 if the target is missed, or if the result is refused or
     undecided (numbers about a network are only measured). It is 4 if the data is that
     of the fit and the certificate is not true of it.
+
+    A model that was fitted by blocks is checked by blocks, whatever machines fitted
+    it. Its table may be several files, in the order of the fit.
     """
     load_tables()
-    from certus.cli import applying
+    from certus.cli import applying, certifying_large
 
+    if certifying_large.by_blocks(model, data):
+        return certifying_large.certify(
+            model, data, target, level.value, as_json, explain, memory, cluster
+        )
+    if len(data) > 1:
+        raise typer.BadParameter("only a model fitted by blocks takes several files")
     return applying.certify(
-        model, data, target, level.value, as_json, explain, encoding
+        model, data[0], target, level.value, as_json, explain, encoding
     )
 
 

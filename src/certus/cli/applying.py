@@ -32,6 +32,13 @@ def certify(
         met = meet(model_path, path, target, step, encoding)
         step("checking")
         found = met.recheck(level)
+    return say_recheck(found, met.split, met.remarks, as_json, explain)
+
+
+def say_recheck(
+    found: Any, split: Any, remarks: list[str], as_json: bool, explain: bool
+) -> int:
+    """Write what was recomputed; returns the exit code."""
     code = exit_code(found.certificate, proof=True)
     if as_json:
         say_json(
@@ -41,15 +48,15 @@ def certify(
                 "same_data": found.same,
                 "sealed_rows": found.sealed,
                 "refitted": found.refitted,
-                "remarks": met.remarks,
+                "remarks": remarks,
                 "exit_code": code,
             }
         )
         return code
-    for text in met.remarks[:_REMARKS]:
+    for text in remarks[:_REMARKS]:
         remark(text)
     say_certificate(found.certificate)
-    _say_rows(found, met.split)
+    _say_rows(found, split)
     if explain:
         say()
         for line in found.certificate.explain().splitlines():

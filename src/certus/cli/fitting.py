@@ -88,7 +88,7 @@ def run(
     named = find_model(plan.model) if plan.model else None
     if plan.settings and named is None:
         raise Stop("--set needs one model: name it with --model.", code=2)
-    places = _places(path, out_path, report_path) if keep_files else (None, None)
+    places = places_of(path, out_path, report_path) if keep_files else (None, None)
     models = {named.command: build(named, plan.settings, plan.seed)} if named else None
     also = load_foreign(plan.also, plan.seed)
     with progress(limit=plan.max_time) as step:
@@ -199,7 +199,7 @@ def exit_code(certificate: Any, *, proof: bool = False) -> int:
 # ---- files ---------------------------------------------------------------------
 
 
-def _places(
+def places_of(
     path: Path | None, out_path: Path | None, report_path: Path | None
 ) -> tuple[Path, Path]:
     """Where model and report go; both are refused now rather than after the fit."""
@@ -265,9 +265,9 @@ def _say_result(result: FitOutcome) -> None:
     say(result.data.headline, style="bold", hang=4)
     _say_notes(result)
     say()
-    _say_table(found)
+    say_table(found)
     say()
-    _say_choice(found)
+    say_choice(found)
     if found.refitted:
         say(REFITTED.format(rows=found.split.n_rows), indent=2, hang=2)
     if found.verdict and not found.beaten:
@@ -308,7 +308,8 @@ def _say_notes(result: FitOutcome) -> None:
         say("too few rows to set some aside for a final check", indent=2)
 
 
-def _say_table(found: Any) -> None:
+def say_table(found: Any) -> None:
+    """The candidates, their errors and what was chosen by."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -328,14 +329,16 @@ def _say_table(found: Any) -> None:
     way = "more is better" if found.metric.more else "less is better"
     label, said = found.metric.label, found.measure
     said = said if said.startswith(label) else f"{label}: {said}"
-    note = f"{said}; {way}; mean ± standard deviation over folds"
+    over = "mean ± standard deviation over folds" if folds else "on rows held out"
+    note = f"{said}; {way}; {over}"
     say(note, style="dim", indent=2, hang=2)
     union = found.union
     sure = f" ({union.basis})" if union.basis else ""
     say(f"{union.mark} {union.detail}{sure}", style="dim", indent=2, hang=2)
 
 
-def _say_choice(found: Any) -> None:
+def say_choice(found: Any) -> None:
+    """The chosen model, and what the sealed rows say of it."""
     sealed = len(found.split.sealed)
     opened = f" On the {sealed:,} sealed rows, used only now:" if sealed else ""
     say(f"chosen: {found.chosen}.{opened}", hang=4)

@@ -23,6 +23,28 @@ Table = Annotated[
     Path,
     typer.Argument(metavar="DATA", help="CSV, TSV, Parquet, Feather or JSON lines."),
 ]
+Tables = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATA...",
+        help="CSV, TSV, Parquet, Feather or JSON lines; several Parquet files in their "
+        "order.",
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory for a large table, such as 2GB, beyond that of an idle command.",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Read blocks on this Dask cluster, such as tcp://host:8786.",
+    ),
+]
 Texts = Annotated[
     list[Path], typer.Argument(metavar="TEXT...", help="Text files; any bytes serve.")
 ]

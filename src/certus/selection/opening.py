@@ -23,7 +23,7 @@ from certus.verify import (
     risk_claims,
 )
 
-__all__ = ["AskedMetric", "Opened", "bins_of", "open_rows"]
+__all__ = ["AskedMetric", "Opened", "bins_of", "open_predictions", "open_rows"]
 
 #: Bins of the calibration, at quantiles of probabilities of other rows.
 _BINS = 5
@@ -133,11 +133,27 @@ def open_rows(
     rows : str
         What the rows are called.
     """
-    labels = asked.task != "regression"
-    classes = _classes(model, y) if labels else None
+    classes = _classes(model, y) if asked.task != "regression" else None
     if classes is not None and len(classes) == 2 and asked.positive is None:
         asked = asked._replace(positive=classes[1])
     said = predict_rows(model, X, classes, asked.positive)
+    return open_predictions(
+        said, y, asked, groups=groups, ordered=ordered, delta=delta, rows=rows
+    )
+
+
+def open_predictions(
+    said: Predicted,
+    y: np.ndarray,
+    asked: AskedMetric,
+    *,
+    groups: Any = None,
+    ordered: bool = False,
+    delta: float = 0.05,
+    rows: str = "sealed rows",
+) -> Opened:
+    """State the panel about predictions that were made; see :func:`open_rows`."""
+    labels, classes = asked.task != "regression", said.classes
     if asked.recall is not None and said.shares is not None and classes is not None:
         # The threshold comes from these rows, so the panel is about one half.
         said = said._replace(guess=classes[said.shares.argmax(axis=1)])

@@ -1,0 +1,140 @@
+"""Parts of a table by a rule: rows to learn from, held-out rows, sealed rows.
+
+To which part a row belongs is a function of a seed and of its number in the table, or
+of its content, so that copies stay together. It is evaluated where the row is read:
+no list of row numbers is kept or sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+
+from certus.blocks.keys import Blocks, Key, RowBlock
+from certus.typing import Array
+
+
+class PartRule(NamedTuple):
+    """How rows are divided.
+
+    ``ends`` are the shares at which one part ends and the next begins, so two numbers
+    make three parts; ``by`` is "number" or "content".
+    """
+
+    ends: tuple[float, ...]
+    seed: int = 0
+    by: str = "content"
+
+    def parts(self, block: RowBlock, first: int) -> Array:
+        """The part of each row; ``first`` is the number of the first one."""
+        if self.by == "content":
+            marks = _content(block.X)
+        else:
+            marks = first + np.arange(len(block.X), dtype=np.uint64)
+        with np.errstate(over="ignore"):
+            marks = _mixed(marks + _mixed(np.uint64([self.seed + 1])))
+        share = (marks >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return np.searchsorted(self.ends, share, side="right").astype(np.int8)
+
+
+def _mixed(x: Array) -> Array:
+    """Bits of 64-bit numbers, spread evenly (SplitMix64)."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def _content(X: Array) -> Array:
+    """A number for the content of each row; the same for equal rows."""
+    found = np.zeros(len(X), dtype=np.uint64)
+    for column in range(X.shape[1]):
+        bits = (X[:, column].astype(np.float64) + 0.0).view(np.uint64)  # −0 is 0
+        with np.errstate(over="ignore"):
+            found = _mixed(found * np.uint64(0x9E3779B97F4A7C15) + bits)
+    return found
+
+
+class PartBlocks(Blocks):
+    """The rows of some parts, block by block; addresses count these rows only.
+
+    Parameters
+    ----------
+    whole : Blocks
+        The table.
+    rule : PartRule
+        How it is divided.
+    wanted : tuple of int
+        The parts to keep.
+    counts : ndarray of shape (blocks, parts)
+        Rows of each block in each part, from :func:`count_parts`.
+    """
+
+    def __init__(
+        self, whole: Blocks, rule: PartRule, wanted: tuple[int, ...], counts: Array
+    ) -> None:
+        self.whole, self.rule, self.wanted = whole, rule, wanted
+        self.names, self.dtype = whole.names, whole.dtype
+        self.named = getattr(whole, "named", True)
+        keys, first = [], 0
+        self._from: dict[Key, Key] = {}
+        for key, row in zip(whole.keys, counts[:, list(wanted)].sum(axis=1)):
+            if row:
+                mine = key._replace(first=first, rows=int(row))
+                self._from[mine] = key
+                keys.append(mine)
+                first += int(row)
+        if not keys:
+            raise ValueError("No row belongs to this part of the table.")
+        self.keys = tuple(keys)
+
+    def only(self, key: Key) -> PartBlocks:
+        """The same part with one address."""
+        found = copy(self)
+        found.keys, found._from = (key,), {key: self._from[key]}
+        found.whole = self.whole.only(self._from[key])
+        return found
+
+    def digest(self) -> bytes:
+        """The table's own, and the rule."""
+        whole = self.whole.digest()
+        about = repr((self.rule, self.wanted)).encode()
+        return hashlib.sha256(whole + about).digest() if whole else b""
+
+    def read(self, key: Key) -> RowBlock:
+        """The rows of the part at an address."""
+        source = self._from[key]
+        block = self.whole.read(source)
+        kept = np.isin(self.rule.parts(block, source.first), self.wanted)
+        y = None if block.y is None else block.y[kept]
+        s = None if block.s is None else block.s[kept]
+        return RowBlock(block.X[kept], y, s)
+
+
+def count_parts(blocks: Blocks, rule: PartRule) -> Array:
+    """Rows of each block in each part; one pass where the content decides.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.blocks.parts import PartRule, count_parts
+    >>> from certus.scale import blocks
+    >>> table = blocks(np.zeros((1000, 1)), rows=500)
+    >>> count_parts(table, PartRule((0.5,), by="number")).sum()
+    np.int64(1000)
+    """
+    if rule.by == "content":
+        return np.array(list(blocks.map(count_block, rule)))
+    found = []
+    for key in blocks.keys:
+        empty = RowBlock(np.empty((key.rows, 0)), None, None)
+        found.append(count_block(empty, rule, key.first))
+    return np.array(found)
+
+
+def count_block(block: RowBlock, rule: PartRule, first: int = 0) -> Array:
+    """Rows of one block in each part."""
+    return np.bincount(rule.parts(block, first), minlength=len(rule.ends) + 1)
