@@ -110,7 +110,7 @@ class Claim:
         Failure probability of a STATISTICAL claim.
     allowance : float
         What rounding may have done: a bound that is part of ``value``, added to what
-        was computed.
+        was computed; an estimate of it if the claim is MEASURED.
     detail : str
         The claim as a sentence.
     fix : str

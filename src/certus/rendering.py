@@ -45,6 +45,11 @@ _UNDECIDED = {
     "proved": "undecided: rounding errors are too large to tell",
     "statistical": "undecided: rounding errors are too large to tell",
 }
+#: Measured numbers with an estimate of their rounding: with a target, and without.
+_ESTIMATED = (
+    "confirmed by measurement: the bound of its rounding is an estimate",
+    "measured, not proved: the bound of its rounding is an estimate",
+)
 
 
 def headline(certificate: Any) -> str:
@@ -83,7 +88,10 @@ def _counted(n: int, what: str) -> str:
 def ending(certificate: Any) -> str:
     """One line if the fit was stopped early or is undecided, else empty."""
     if certificate.status == "undecided":
-        return _UNDECIDED.get(certificate[certificate.primary].strength.value, "")
+        first = certificate[certificate.primary]
+        if first.strength == "measured" and first.allowance:
+            return _ESTIMATED[first.target is None]
+        return _UNDECIDED.get(first.strength.value, "")
     return _ENDINGS.get(certificate.status.value, "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from certus.language import BPETokenizer
 from certus.neural_network.modules import multi_head
 from certus.verify.deciding import Number
 from certus.verify.language import models, scoring
+from certus.verify.language.scoring import SHALLOWER
 from certus.verify.stating import Given
 
 TEXT = "The bytes of a text are counted as they are: é, 日本, \x00.\n" * 4
@@ -122,9 +124,22 @@ def test_a_deep_network_is_measured_and_undecided() -> None:
     assert "estimated from two orders of summation" in bits.detail
     for name in ("agreement", "causality", "stated_bits"):
         claim = found[name]
-        assert claim.met is None and claim.allowance > claim.target, name
-        assert claim.detail.startswith("undecided: ") and "proved to be" in claim.detail
+        assert claim.strength is Strength.MEASURED and claim.met is None, name
+        assert claim.allowance < claim.value < claim.target, name
+        assert "estimated from two orders" in claim.detail, name
     assert found["bytes_counted"].met
+    assert claim.allowance == pytest.approx(bits.allowance, rel=1e-9)
+
+
+def test_a_deep_model_that_differs_is_not_confirmed() -> None:
+    """What no bound refutes stays open: the estimate alone says that it is wrong."""
+    model = SmallModel(layers=8)
+    model.weights_["layers.0.attention.qkv.weight"][3, 5] += 0.5
+    found, status = judged(model, level="quick")
+    claim = found["agreement"]
+    assert status is Status.UNDECIDED and claim.undecided
+    assert claim.value - claim.allowance > claim.target
+    assert "estimated" in claim.detail and claim.fix.startswith("restore")
 
 
 def test_numbers_of_a_deep_model_that_are_not_numbers(
@@ -145,8 +160,25 @@ def test_a_refuted_value_exceeds_the_target_by_more_than_its_rounding() -> None:
         *((5e-3, 4.5e-3, None), (math.inf, 0.0, False), (0.0, 2e-3, None)),
         *((0.0, math.inf, None), (1.0, math.inf, None)),
     ):
-        claim = scoring.decide("agreement", Number(value, rounding), 1e-3, "")
-        assert claim.met is met, (value, rounding)
+        found = Number(value, rounding)
+        claim = scoring.decide("agreement", found, 1e-3, "", lambda: 2e-3)
+        assert claim.met is met and claim.strength is Strength.PROVED, found
+
+
+def test_an_estimate_confirms_only_what_is_within_the_target_with_it() -> None:
+    for value, guess, confirmed in (
+        *((0.0, 1e-9, True), (9e-4, 0.9e-4, True), (9e-4, 2e-4, False)),
+        *((2e-3, 1e-9, False), (0.0, 2e-3, False), (0.0, math.inf, False)),
+    ):
+        words = {"missed": "", "fix": "fit again"}
+        found = Number(value, math.inf)
+        claim = scoring.decide(
+            "agreement", found, 1e-3, "", partial(float, guess), **words
+        )
+        assert (claim.strength is Strength.MEASURED) is confirmed, (value, guess)
+        assert claim.met is None and claim.undecided is not confirmed
+        wrong = value - guess > 1e-3
+        assert claim.fix == ("" if confirmed else "fit again" if wrong else SHALLOWER)
 
 
 # -- planted faults -------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import certus
-from certus.certificate import Status
+from certus.certificate import Status, Strength
 from certus.language import LanguageModel
 
 TEXT = "the cat sat on the mat and the dog sat on the cat. " * 40
@@ -69,6 +69,77 @@ def test_a_beam_search_has_nothing_to_replay(model: LanguageModel) -> None:
 def test_an_empty_generation(model: LanguageModel) -> None:
     found = certus.certify(model.generate("the ", 0))
     assert found.status is Status.SOLVED and "cache" not in found
+
+
+# -- a network whose rounding is not proved to be small -------------------------------
+
+
+@pytest.fixture(scope="module")
+def large() -> LanguageModel:
+    words: dict[str, Any] = {"layers": 4, "width": 128, "heads": 4, "context": 64}
+    model = LanguageModel(
+        **words, max_iter=3, max_time=None, random_state=0, early_stopping=False
+    )
+    with certus.config_context(certify="never"):
+        model.fit(TEXT)
+    # As after a longer fit: larger weights, and a wider bound of their rounding.
+    for name, value in model.weights_.items():
+        if name.endswith(("inner.weight", "outer.weight", "qkv.weight", "out.weight")):
+            value *= 1.5
+    return model
+
+
+def test_samples_of_a_large_model_are_confirmed_by_an_estimate(
+    large: LanguageModel, small: LanguageModel
+) -> None:
+    """Confirmed in words and numbers; measured, as the proved bound is too wide."""
+    made = large.generate("the ", 40, temperature=0.8, random_state=0)
+    found = certus.certify(made)
+    for name in ("replay", "cache"):
+        claim = found[name]
+        assert claim.strength is Strength.MEASURED and claim.met is None, name
+        assert 0 < claim.allowance < 1e-9 and claim.value < claim.target, name
+        assert "estimated from two orders of summation" in claim.detail
+    assert found["replay"].target == 1e-5 and found["replay"].value <= 1e-5
+    assert "each of 40 tokens is what was drawn" in found["replay"].detail
+    assert found.primary == "replay" and found.status is Status.UNDECIDED
+    assert "confirmed by measurement" in found.ending and "undecided" not in str(found)
+    assert found["bytes_counted"].strength is Strength.PROVED
+
+    made = large.generate("the ", 40, draft=small, temperature=0.8, random_state=0)
+    claim = certus.certify(made)["speculative_gap"]
+    assert claim.strength is Strength.MEASURED and 0 < claim.value <= claim.target
+
+
+def test_faults_of_a_large_model_are_refuted(
+    large: LanguageModel, small: LanguageModel
+) -> None:
+    made = large.generate("the ", 40, temperature=0.8, random_state=0)
+    ids = made.ids.copy()
+    ids[-1] = (ids[-1] + 100) % 256
+    late = made.log_probs.copy()
+    late[30:] += 0.05  # as if the cache had kept a token of another window
+    for change, name in (
+        ({"temperature": 1.6}, "replay"),
+        ({"ids": ids}, "replay"),
+        ({"log_probs": late}, "cache"),
+    ):
+        found = certus.certify(replace(made, **change))
+        assert found[name].met is False and found.primary == name, change
+        assert found[name].strength is Strength.PROVED
+        assert found.status is Status.TOL_NOT_REACHED
+    # Smaller than the proved bound, and far above the estimate: never confirmed.
+    near = replace(made, log_probs=made.log_probs + 2e-3)
+    found = certus.certify(near)
+    assert found["cache"].undecided and found.status is Status.UNDECIDED
+    assert found.primary == "cache" and "estimated" in found["cache"].detail
+
+    made = large.generate("the ", 40, draft=small, temperature=0.8, random_state=0)
+    assert made.draft is not None
+    flat = made.draft.q + 0.3 / made.draft.q.shape[1]
+    forged = replace(made.draft, q=flat / flat.sum(axis=1, keepdims=True))
+    found = certus.certify(replace(made, draft=forged))
+    assert found["speculative_gap"].met is False
 
 
 # -- planted faults -------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from certus.verify.language import (
     encoders,
+    generations,
     mixing,
     models,
     ngrams,
     rewards,
-    sampling,
     tokens,
     tuned_policies,
     tuning,
@@ -14,6 +14,6 @@ from certus.verify.language import (
 
 #: The checkers of this room; ``judging`` asks them.
 CHECKERS = (
-    *(encoders, mixing, models, ngrams, rewards),
-    *(sampling, tokens, tuned_policies, tuning),
+    *(encoders, generations, mixing, models, ngrams),
+    *(rewards, tokens, tuned_policies, tuning),
 )

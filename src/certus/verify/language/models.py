@@ -37,6 +37,7 @@ from certus.verify.language.scoring import (
     figure,
     log_probs,
     spread,
+    verdict,
     window_log_probs,
     windows,
 )
@@ -102,8 +103,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     ]
     if given.level == "full" and own is not None:
         said = model.bits_per_byte(given.X)
-        claims.insert(1, stated_claim(bits_of(own, n_bytes), said))
-    return claims, bd.verdict(claims), marks
+        guess = rounding_of_bits(read, stream, n_bytes)
+        claims.insert(1, stated_claim(bits_of(own, n_bytes), said, guess))
+    return claims, verdict(claims), marks
 
 
 def reader(stated: Statement) -> PlainNetwork:
@@ -187,6 +189,13 @@ def bits_of(own: Bounded, n_bytes: int) -> Number:
     return Number(total / n_bytes, lost / n_bytes)
 
 
+def rounding_of_bits(
+    read: PlainNetwork, stream: Array, n_bytes: int
+) -> Callable[[], float]:
+    """An estimate of the rounding of the bits per byte, for when it is asked for."""
+    return lambda: estimate(read, stream) / BITS * (len(stream) - 1) / n_bytes
+
+
 def bits_claim(
     read: PlainNetwork,
     stream: Array,
@@ -208,7 +217,7 @@ def bits_claim(
         *("bits_per_byte", found),
         f"{shown:.4f} bits per byte for {n_bytes:,} bytes "
         f"({shown * n_bytes / 8:,.0f} bytes with an arithmetic coder)",
-        lambda: estimate(read, stream) / BITS * len(own.x) / n_bytes,
+        rounding_of_bits(read, stream, n_bytes),
         theorem="the chain rule; the probability of the text is at least that of its "
         "tokens",
         **words,
@@ -261,12 +270,13 @@ def student(values: Array, delta: float, of: float = math.inf) -> tuple[float, f
     return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 
-def stated_claim(found: Number, said: float) -> Claim:
+def stated_claim(found: Number, said: float, guess: Callable[[], float]) -> Claim:
     """Whether the model's own figure is the verifier's."""
     apart = abs(float(said) - found.value)
     return decide(
         *("stated_bits", Number(apart, found.rounding), NEAR),
         f"the model's own figure, {said:.4f} bits per byte, is {apart:.1e} away",
+        guess,
         missed=f"the model says {said:.4f} bits per byte, but the text costs "
         f"{found.value:.4f}",
         objective="|bits per byte of the model − bits per byte of the verifier|",
@@ -291,6 +301,7 @@ def agreement_claim(
     return decide(
         *("agreement", found, NEAR),
         f"the model's log-probabilities of {n:,} tokens agree within {worst:.1e}",
+        lambda: estimate(read, stream),
         missed=f"the model's log-probability of a token is {worst:.2g} away from that "
         "of its weights",
         objective=f"largest |log p of the model − log p of the verifier| of {n:,} "
@@ -335,6 +346,7 @@ def causality_claim(read: PlainNetwork, stream: Array, model: Numbers) -> Claim:
         *("causality", Number(worst, off), NEAR),
         f"at {len(places)} places, later tokens move no probability by more than "
         f"{worst:.1e}",
+        lambda: estimate(read, stream[: n + 1]),
         missed=f"later tokens move the probability of an earlier one by {worst:.2g} "
         "(in log p)",
         objective="largest change of a token's log p if later tokens are left out or "

@@ -28,9 +28,16 @@ from certus.verify.deciding import Number
 from certus.verify.language import attention
 from certus.verify.language.attention import PlainNetwork
 from certus.verify.language.drift import Bounded
-from certus.verify.language.ngrams import CountedProposer, counted_draft, scores_behind
-from certus.verify.language.scoring import NEAR, decide, farthest, windows
-from certus.verify.stating import Checked, Given, require
+from certus.verify.language.ngrams import CountedProposer, scores_behind
+from certus.verify.language.scoring import (
+    NEAR,
+    decide,
+    estimate,
+    estimated,
+    farthest,
+    pick,
+    windows,
+)
 
 #: Largest miss of an interval, and distance of two distributions.
 MISS = 1e-5
@@ -95,6 +102,19 @@ def lost_at(S: Bounded, how: How) -> float:
     """
     e = 2 * float(S.off.max(initial=0.0)) / (how.temperature or 1.0)
     return math.expm1(min(e, 700.0)) + bd.gamma(S.x.shape[-1] + 64)
+
+
+def guess_at(read: PlainNetwork, stream: Array, begun: int, how: How) -> float:
+    """The same with an estimate of e, from scores in two orders of summation."""
+    every = windows(len(stream) - 1, read.config["context"])
+    every = [w for w in every if w.stop >= begun]
+    inputs = [stream[w.begin : w.stop] for w in pick(every)]
+    apart = [
+        np.abs(attention.scores(read, x) - attention.scores(read.backwards(), x)).max()
+        for x in inputs
+    ]
+    off = np.array([estimated(max(apart))])
+    return lost_at(Bounded(np.zeros((1, read.config["n_tokens"])), off), how)
 
 
 def laws(S: Array, how: How) -> list[Array]:
@@ -196,6 +216,7 @@ def replay_claim(
         *("replay", Number(worst, off), MISS),
         f"each of {n:,} tokens {what}: {told} (at most {worst:.1e}); {ambiguous:,} had "
         "almost equal candidates",
+        lambda: guess_at(read, stream, begun, how),
         missed=f"a token is not what {how} gives for its number: {worst:.2g} outside",
         objective="largest distance of a uniform number from its token's interval",
         theorem="inverse distribution function, with the verifier's own network and "
@@ -222,6 +243,7 @@ def cache_claim(read: PlainNetwork, stream: Array, begun: int, said: Array) -> C
     return decide(
         *("cache", found, NEAR),
         f"log-probabilities with and without a cache agree within {worst:.1e}",
+        lambda: estimate(read, stream),
         missed=f"with a cache, the log-probability of a token is {worst:.2g} off",
         objective="largest |log p with a cache − log p without| of an emitted token",
         theorem="the whole text was read again for each window",
@@ -267,8 +289,8 @@ def speculative_claim(
     places = np.asarray(given.place)
     sound = sound and bool(np.all((places > 0) & (places < len(stream))))
     worst, apart, wrong, off = 0.0, 0.0, 0 if sound else max(1, n), 0.0
+    first = int(places.min()) if sound and n else 0
     if sound and n:
-        first = int(places.min())
         own = scores_at(read, stream, first)
         if isinstance(draft, CountedProposer):
             other = scores_behind(draft, stream, first)
@@ -288,11 +310,13 @@ def speculative_claim(
             wrong += bool(accepted) != bool(decided * q[token] < p[token])
             wrong += bool(accepted) and stream[place] != token
     found = Number(math.inf, 0.0) if wrong else Number(worst, off)
+    networks = [each for each in (read, draft) if isinstance(each, PlainNetwork)]
     return decide(
         *("speculative_gap", found, MISS),
         f"{n:,} drafted tokens: a step is within {worst:.1e} of the "
         f"target's probabilities; the p and q in use are within {apart:.1e} of the "
         "networks'",
+        lambda: sum(guess_at(each, stream, first, how) for each in networks),
         missed=f"{wrong:,} drafted tokens were drawn or kept against their numbers"
         if wrong
         else f"a step is {worst:.2g} away from the target's probabilities; the p or q "
@@ -307,84 +331,3 @@ def speculative_claim(
 def _nearest(found: list[Array], used: Array) -> Array:
     """The distribution nearest to the record, of those that rounding allows."""
     return min(found, key=lambda p: distance(p, used))
-
-
-# -- a generation ---------------------------------------------------------------------
-
-
-class Statement(NamedTuple):
-    """The network, and the record of a generation."""
-
-    read: PlainNetwork
-    draft: Draft | None
-    stream: Array
-    begun: int
-    how: How
-    searched: bool
-
-
-def _draft(config: Any, weights: Any) -> Draft:
-    if config.get("kind") == "ngram":
-        return counted_draft(config, weights)
-    return PlainNetwork(config, weights)
-
-
-def _generation(made: Any) -> Statement:
-    draft = made.draft
-    how = How(float(made.temperature), int(made.top_k or 0), float(made.top_p))
-    return Statement(
-        PlainNetwork(made.config, made.weights),
-        None if draft is None else _draft(draft.config, draft.weights),
-        np.append(int(made.end), np.asarray(made.ids)).astype(np.int64),
-        int(made.prompt_length) + 1,
-        how,
-        made.beam is not None,
-    )
-
-
-READERS = {"Generation": _generation}
-
-
-def check(made: Any, stated: Statement, given: Given) -> Checked:
-    """Draw a generation again, without a cache and without its code."""
-    read, stream, begun = stated.read, stated.stream, stated.begun
-    require(0 < begun <= len(stream), "its prompt is longer than the text")
-    record = None
-    if stated.draft is not None:
-        d = made.draft
-        record = Proposals(
-            *(np.asarray(d.places) + 1, np.asarray(d.tokens), np.asarray(d.q)),
-            *(np.asarray(d.p), np.asarray(d.draft_uniforms)),
-            *(np.asarray(d.accept_uniforms), np.asarray(d.accepted)),
-        )
-    claims = (
-        []
-        if stated.searched
-        else [
-            replay_claim(
-                read, stream, begun, made.uniforms, stated.how, made.source, record
-            )
-        ]
-    )
-    if record is not None and stated.draft is not None:
-        claims.append(speculative_claim(read, stated.draft, stream, record, stated.how))
-    if begun < len(stream):
-        claims.append(cache_claim(read, stream, begun, made.log_probs))
-    claims.append(_text_claim(made))
-    marks = {"shape": [len(stream) - begun], "dtype": "tokens"}
-    return claims, bd.verdict(claims), marks
-
-
-def _text_claim(made: Any) -> Claim:
-    """Whether the text is what its tokens stand for."""
-    ids = np.asarray(made.ids)[int(made.prompt_length) :]
-    require(all(0 <= i < len(made.tokens) for i in ids), "it has unknown tokens")
-    said = b"".join([made.tokens[i] for i in ids]).decode("utf-8", "replace")
-    return bd.proved(
-        *("bytes_counted", Number(float(said != made.text)), 0.0),
-        f"the text is what its {len(ids):,} tokens stand for",
-        missed="the text is not what its tokens stand for",
-        objective="whether the bytes of the tokens, joined, differ from the text",
-        theorem="compared byte by byte",
-        fix="take the text from the generation's own tokens",
-    )

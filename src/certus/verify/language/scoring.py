@@ -1,8 +1,9 @@
 """Log-probabilities of a text in windows, and claims about them with their rounding.
 
 The bound of the rounding grows by a large factor with each layer of a network. Where it
-exceeds ``NEAR``, a figure is measured, beside an estimate of its rounding from two
-orders of summation; where it exceeds a target, the claim is undecided.
+exceeds ``NEAR``, or leaves open whether a target is met, the claim is measured, with an
+estimate of its rounding from two orders of summation as its allowance; if that does not
+meet the target either, the claim is undecided.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Claim
+from certus.certificate import Claim, Status, Strength
 from certus.typing import Array
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number
@@ -82,14 +83,23 @@ def log_probs(read: PlainNetwork, stream: Array) -> Bounded:
 
 def estimate(read: PlainNetwork, stream: Array) -> float:
     """Ten times the largest difference of a token's log p in two orders."""
-    some = windows(len(stream) - 1, read.config["context"])
-    picked = [some[i] for i in spread(len(some), TWICE)]
+    picked = pick(windows(len(stream) - 1, read.config["context"]))
     there, back = (
         dict(window_log_probs(each, stream, picked))
         for each in (read, read.backwards())
     )
     apart = [np.abs(there[w].x - back[w].x).max() for w in picked]
-    return FACTOR * float(max(apart)) + 64 * bd.U
+    return estimated(max(apart))
+
+
+def pick(some: list[Stretch]) -> list[Stretch]:
+    """The few windows that are added up in both orders."""
+    return [some[i] for i in spread(len(some), TWICE)]
+
+
+def estimated(apart: float) -> float:
+    """An estimate of the rounding of numbers that are so far apart in two orders."""
+    return FACTOR * float(apart) + 64 * bd.U
 
 
 def spread(n: int, size: int) -> list[int]:
@@ -112,35 +122,69 @@ def figure(
     name: str,
     found: Number,
     detail: str,
-    estimated: Callable[[], float],
+    guess: Callable[[], float],
     **words: Any,
 ) -> Claim:
     """A proved figure; a measured one if its rounding may be larger than ``NEAR``."""
     if found.rounding <= NEAR:
         return bd.proved(name, found, None, detail, **words)
-    theorem = words.pop("theorem")
-    value = found.value if math.isfinite(found.value) else math.inf
-    return bd.measured(
-        *(name, value),
-        f"{detail}; its rounding is estimated from two orders of summation, "
-        f"{estimated():.0e}, and proved to be below {found.rounding:.0e} only",
-        theorem=theorem,
-        fix=SHALLOWER,
-        **words,
-    )
+    words["fix"] = SHALLOWER
+    return _measured(name, found, None, detail, guess(), words)
 
 
-def decide(name: str, found: Number, target: float, detail: str, **words: Any) -> Claim:
-    """A claim with a target, by the one rule for rounding; what it says if undecided.
+def decide(
+    name: str,
+    found: Number,
+    target: float,
+    detail: str,
+    guess: Callable[[], float],
+    **words: Any,
+) -> Claim:
+    """A claim with a target, by the one rule for rounding.
 
     It is met if computed + bound is within the target, missed if computed − bound is
-    above it.
+    above it. Between the two it is measured if computed + estimate is within the
+    target, and undecided if not.
     """
     claim = bd.proved(name, found, target, detail, **words)
     if claim.met is not None:
         return claim
+    lost = guess()
+    if found.value + lost <= target:
+        words = {k: v for k, v in words.items() if k not in ("missed", "fix")}
+        return _measured(name, found, target, detail, lost, words)
     told = (
-        f"undecided: {found.value:.1e} as computed, and rounding is proved to be below "
-        f"{found.rounding:.0e} only (asked for {target:.0e})"
+        f"undecided: {found.value:.1e} as computed; rounding is estimated from two "
+        f"orders of summation, {lost:.0e}, and proved to be below {found.rounding:.0e} "
+        f"only (asked for {target:.0e})"
     )
-    return replace(claim, detail=told, fix=SHALLOWER)
+    # Where the estimate says that the target is missed, rounding is not the cause.
+    fix = words.get("fix", "") if found.value - lost > target else SHALLOWER
+    return replace(claim, detail=told, fix=fix)
+
+
+def _measured(
+    name: str,
+    found: Number,
+    target: float | None,
+    detail: str,
+    lost: float,
+    words: dict[str, Any],
+) -> Claim:
+    """A number with an estimate of its rounding, which is named as one."""
+    value = found.value if math.isfinite(found.value) else math.inf
+    return bd.measured(
+        *(name, value + lost),
+        f"{detail}; its rounding is estimated from two orders of summation, "
+        f"{lost:.0e}, and proved to be below {found.rounding:.0e} only",
+        target=target,
+        allowance=lost,
+        **words,
+    )
+
+
+def verdict(claims: list[Claim]) -> Status:
+    """As for other models; and undecided if the first claim is measured only."""
+    status = bd.verdict(claims)
+    measured = claims[0].strength is Strength.MEASURED
+    return Status.UNDECIDED if measured and status is Status.SOLVED else status
