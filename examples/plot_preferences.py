@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from certus.language import PPO, FineTuned, LanguageModel, RewardModel
+from certus.report import answer_report
 
 rng = np.random.default_rng(0)
 PEOPLE = ["Ann", "Bob", "Eva", "Max", "Zoe", "Tom", "Ida", "Leo"]
@@ -98,7 +99,15 @@ words = {"beta": 0.5, "max_tokens": 16, "max_iter": 40, "random_state": 0}
 ppo = PPO(sft, reward, **words).fit(PROMPTS)
 ptx = PPO(sft, reward, ptx=1.0, **words).fit(PROMPTS, texts)
 print(ppo.certificate_)
-ppo.side_by_side()
+
+# %%
+# Before and after
+# ----------------
+# The same prompts, with the same random numbers, answered by the base and by the
+# policy. ``answer_report(ppo).to_html("answers.html")`` writes this as a page of its
+# own, and ``ppo.side_by_side()`` gives the answers as a table.
+
+answer_report(ppo)
 
 # %%
 # Each stage, judged by the person

@@ -39,7 +39,7 @@ from certus import (
 )
 from certus.linear_model import LinearRegression, LogisticRegression, Ridge
 from certus.objectives import Sigmoid
-from certus.report import sample_report, text_report
+from certus.report import answer_report, sample_report, text_report
 from certus.results import Result, TableResult
 from certus.tables import load_example
 
@@ -95,6 +95,12 @@ def writer() -> Any:
 
 
 @cache
+def tuned() -> Any:
+    small = {"max_tokens": 4, "max_iter": 1, "random_state": 0}
+    return language.GRPO(writer(), lambda x, y: len(y) / 9, **small).fit(["to <b>"])
+
+
+@cache
 def generated() -> Any:
     return writer().generate("to <b>", 20, draft=writer(), random_state=0)
 
@@ -136,6 +142,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "AnswerComparison": lambda: language.AnswerComparison(
         ["a <b>"], ["b"], ["c"], [np.nan], [1.0], [0.3]
     ),
+    "AnswerReport": lambda: answer_report(tuned()),
     "Attacked": lambda: robustness.attack(model(), X, y, THREAT),
     "AttentionMaps": lambda: writer().attention("to <b>"),
     "Audit": audited,
