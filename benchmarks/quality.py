@@ -431,7 +431,8 @@ READING = (
     "for each seed other rows are held out and other weights drawn. "
     "Scores are shares of right answers on rows that were not trained on, unless the "
     "task says otherwise.\n\n"
-    "| task | median | of | bar | reached | CPU s a fit |\n|---|---|---|---|---|---|\n"
+    "| task | median | of | bar | reached | CPU s a fit | machine |\n"
+    "|---|---|---|---|---|---|---|\n"
 )
 
 
@@ -441,7 +442,7 @@ def shown(run: dict[str, Any]) -> str:
     return f"{run['score']:.4f}" + (f" ({ends})" if ends else "")
 
 
-def line(task: Task, runs: dict[str, Any]) -> str:
+def line(task: Task, runs: dict[str, Any], where: str) -> str:
     scores = [run["score"] for run in runs.values()]
     middle = statistics.median(scores)
     cells = [
@@ -451,17 +452,25 @@ def line(task: Task, runs: dict[str, Any]) -> str:
         f"{task.sense} {task.bar:g}",
         "yes" if task.reached(middle) else "no",
         f"{statistics.median(run['seconds'] for run in runs.values()):.0f}",
+        where,
     ]
     return "| " + " | ".join(cells) + " |\n"
 
 
 def write(results: dict[str, Any], out: Path) -> None:
+    """The scores, and the table with the machine and the versions of each row."""
     (out / "quality.json").write_text(json.dumps(results, indent=1) + "\n")
-    text = "# What networks reach by default\n\n"
-    text += describe_machine(results["machine"]) + READING
-    for task in TASKS:
-        if task.name in results["tasks"]:
-            text += line(task, results["tasks"][task.name])
+    text, seen = "# What networks reach by default\n\n", []
+    rows = [task for task in TASKS if task.name in results["tasks"]]
+    for task in rows:
+        where = results["machines"][task.name]
+        if where not in seen:
+            seen.append(where)
+            text += f"{len(seen)}. {describe_machine(where).strip()}\n"
+    text += "\n" + READING
+    for task in rows:
+        number = str(1 + seen.index(results["machines"][task.name]))
+        text += line(task, results["tasks"][task.name], number)
     (out / "quality.md").write_text(text)
 
 
@@ -474,14 +483,15 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     store = args.out / "quality.json"
-    results = json.loads(store.read_text()) if store.exists() else {"tasks": {}}
-    results["machine"] = machine(PACKAGES)
+    results = json.loads(store.read_text()) if store.exists() else {}
+    results = {"tasks": {}, "machines": {}} | results
     warnings.simplefilter("ignore")  # a fit that ends at max_iter says so
     for task in (t for t in TASKS if matches(t.name, args.tasks)):
         if task.needs and find_spec(task.needs) is None:
             print(f"{task.name}: skipped, because {task.needs} is not installed.")
             continue
         runs = results["tasks"][task.name] = {}
+        results["machines"][task.name] = machine(PACKAGES)
         for seed in range(args.seeds):
             start = time.process_time()
             found = task.score(seed)
