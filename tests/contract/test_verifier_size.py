@@ -65,7 +65,7 @@ ROOMS: dict[str, tuple[str, int]] = {
         760,
     ),
     # The gap of a linear model from sums over blocks of rows.
-    "blocks of rows": ("at_scale block_sums", 470),
+    "blocks of rows": ("at_scale block_backward block_sums", 700),
     # Losses beside trivial values, information by betting, probes, pretext tasks,
     # networks of their own.
     "vectors without labels": (

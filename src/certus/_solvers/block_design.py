@@ -18,6 +18,10 @@ from certus.typing import Array
 NO_TARGET = "The blocks have no target. Pass target= to certus.scale.blocks."
 
 
+#: Rows that are worked on together.
+ROWS = 4096
+
+
 class BlockMoments(NamedTuple):
     """Rows, weight, means and Σ s(a − m)(a − m)ᵀ of the columns [X, Y]."""
 
@@ -28,8 +32,8 @@ class BlockMoments(NamedTuple):
 
 
 def numbers(block: RowBlock) -> tuple[Array, Array, Array]:
-    """X, y as columns, and weights, in float64; NaN and inf are refused."""
-    X = np.asarray(block.X, dtype=np.float64)
+    """X, y as columns, and weights; NaN and inf are refused."""
+    X = np.asarray(block.X)
     s = np.ones(len(X)) if block.s is None else np.asarray(block.s, dtype=np.float64)
     if block.y is None:
         raise ValueError(NO_TARGET)
@@ -45,21 +49,43 @@ def numbers(block: RowBlock) -> tuple[Array, Array, Array]:
 
 def require_sound(X: Array, s: Array) -> None:
     """Raise an error for NaN and inf in X, and for weights that cannot be used."""
-    if not np.isfinite(X.sum()) and not np.isfinite(X).all():
+    if not np.isfinite(X.sum(dtype=np.float64)) and not np.isfinite(X).all():
         raise ValueError("The table holds NaN or infinite values. Fill or drop them.")
     if not np.isfinite(s).all() or s.min(initial=0.0) < 0:
         raise ValueError("sample_weight must be finite and not negative.")
 
 
-def moments_of(X: Array, s: Array) -> BlockMoments:
-    """The moments of some rows, centred at their own means."""
-    weight = float(s.sum())
-    mean = (s @ X) / weight if weight > 0 else np.zeros(X.shape[1])
-    A = X - mean
-    off = (s @ A) / weight if weight > 0 else 0.0 * mean  # rounding of the first mean
-    A -= off
-    A *= np.sqrt(s)[:, None]
-    return BlockMoments(len(X), weight, mean + off, A.T @ A)
+def moments_of(X: Array, s: Array, Y: Array | None = None) -> BlockMoments:
+    """The moments of some rows of [X, Y], centred at their own means."""
+    weight, even = float(s.sum()), bool((s == 1.0).all())
+    mean = np.concatenate([_means(A, s, even, weight) for A in _both(X, Y)])
+    d = len(mean)
+    off, scatter = np.zeros(d), np.zeros((d, d))
+    for i in range(0, len(X), ROWS):  # a few rows stay in cache
+        part = slice(i, i + ROWS)
+        A = np.hstack([np.asarray(B[part], np.float64) for B in _both(X, Y)])
+        A -= mean
+        if even:
+            off += A.sum(axis=0)
+        else:
+            off += s[part] @ A
+            A *= np.sqrt(s[part])[:, None]
+        scatter += A.T @ A
+    off /= weight if weight > 0 else 1.0  # what rounding left of the means
+    scatter -= np.outer(off, off) * weight
+    return BlockMoments(len(X), weight, mean + off, scatter)
+
+
+def _both(X: Array, Y: Array | None) -> list[Array]:
+    return [X] if Y is None else [X, Y]
+
+
+def _means(A: Array, s: Array, even: bool, weight: float) -> Array:
+    if not weight > 0:
+        return np.zeros(A.shape[1])
+    if even:
+        return np.asarray(A.sum(axis=0, dtype=np.float64) / weight)
+    return np.asarray((s @ A) / weight)
 
 
 def merge(a: BlockMoments, b: BlockMoments) -> BlockMoments:
@@ -73,7 +99,7 @@ def merge(a: BlockMoments, b: BlockMoments) -> BlockMoments:
 
 def _moments(block: RowBlock) -> BlockMoments:
     X, y, s = numbers(block)
-    return moments_of(np.hstack([X, y]), s)
+    return moments_of(X, s, y)
 
 
 def _triangle(block: RowBlock, mean: Array) -> Array:
@@ -121,6 +147,7 @@ class BlockDesign:
         if not centre:
             M = M + found.weight * np.outer(found.mean, found.mean)
         self._gram, self._pulled = M[: self.d, : self.d], M[: self.d, self.d :]
+        self._square = M[self.d :, self.d :] / self.total
         self._gram, self._pulled = self._gram / self.total, self._pulled / self.total
 
     @property
@@ -148,3 +175,15 @@ class BlockDesign:
             self.total
         )
         return R[:, : self.d], R[:, self.d :], 1.0
+
+    def few_rows(self) -> tuple[Array, Array]:
+        """D + 1 rows and targets whose mean products are those of all rows.
+
+        A root of the Gram matrix of [A, Y], whose columns are scaled first.
+        """
+        size = np.sqrt(np.append(np.diag(self._gram), np.diag(self._square)))
+        size = np.where(size > 0, size, 1.0)
+        M = np.block([[self._gram, self._pulled], [self._pulled.T, self._square]])
+        values, V = np.linalg.eigh(M / size / size[:, None])
+        root = np.sqrt(np.maximum(values, 0.0) * len(M))[:, None] * V.T * size
+        return np.ascontiguousarray(root[:, : self.d]), root[:, self.d :]

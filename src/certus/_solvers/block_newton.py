@@ -2,13 +2,15 @@
 
     min over W, b:  Σ sᵢ ℓ(yᵢ, xᵢᵀW + b)/Σs + ½·l2·‖W‖²
 
-Nothing is kept for a row: each step is one pass that adds up objective, gradient and
-Hessian, on columns moved and scaled by the means and spreads of a first pass. Memory: a
-block and ((d + 1)k)² numbers; 5 to 8 passes.
+Nothing is kept for a row: each step is one pass that adds up objective, gradient and,
+unless the last one still does, the Hessian. The means and spreads of a few blocks move
+and scale the columns, and their minimum is where the passes over all blocks start.
+Memory: a block and ((d + 1)k)² numbers; about four passes.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,51 +18,93 @@ from scipy import linalg
 
 from certus._solvers.block_design import (
     NO_TARGET,
+    ROWS,
     BlockMoments,
     merge,
     moments_of,
+    numbers,
     require_sound,
 )
-from certus._solvers.losses import evaluate
+from certus._solvers.losses import Slopes, evaluate
 from certus._solvers.newton import intercept_cost
 from certus._solvers.newton_problem import bordered_gram
-from certus._solvers.problem import Solution, SolverLimits, Start
+from certus._solvers.problem import Solution, SolverLimits, Start, keep_going
 from certus.blocks import RowBlock, total
 from certus.certificate import Status
-from certus.objectives import Logistic, Softmax
+from certus.objectives import Softmax
 from certus.typing import Array
 
 
-class Survey(NamedTuple):
-    """What the first pass finds: moments of X, and the weight of every label."""
+class LabelSums(NamedTuple):
+    """What a pass over the targets finds: weights, and what the loss needs of them."""
 
-    moments: BlockMoments
-    labels: dict[Any, float]
+    weight: float
+    labels: dict[Any, float]  # the weight of every label
+    mean: float  # Σsy of numbers, and the smallest
+    least: float
 
 
-def _survey(block: RowBlock) -> Survey:
-    if block.y is None:
-        raise ValueError(NO_TARGET)
-    X, s = _rows(block)
-    labels, codes = np.unique(block.y, return_inverse=True)
+def _labels(block: RowBlock) -> LabelSums:
+    y, s = _target(block)
+    labels, codes = np.unique(y, return_inverse=True)
     weights = np.bincount(codes, weights=s, minlength=len(labels))
     found = dict(zip(labels.tolist(), weights.tolist(), strict=True))
-    return Survey(moments_of(X, s), found)
+    return LabelSums(float(s.sum()), found, 0.0, 0.0)
 
 
-def _join(a: Survey, b: Survey) -> Survey:
+def _numbers(block: RowBlock) -> LabelSums:
+    _, y, s = numbers(block)
+    return LabelSums(float(s.sum()), {}, float(s @ y[:, 0]), float(y.min()))
+
+
+def _join(a: LabelSums, b: LabelSums) -> LabelSums:
     names = {**a.labels, **b.labels}
     both = {name: a.labels.get(name, 0.0) + b.labels.get(name, 0.0) for name in names}
-    return Survey(merge(a.moments, b.moments), both)
+    least = min(a.least, b.least)
+    return LabelSums(a.weight + b.weight, both, a.mean + b.mean, least)
 
 
-def survey(blocks: Any) -> Survey:
-    """BlockMoments and labels, in one pass."""
-    return total(blocks, _survey, merge=_join)
+def survey(blocks: Any, labels: bool) -> LabelSums:
+    """Weights and targets; columns of X are not read."""
+    return total(blocks.targets(), _labels if labels else _numbers, merge=_join)
+
+
+def _target(block: RowBlock) -> tuple[Array, Array]:
+    if block.y is None:
+        raise ValueError(NO_TARGET)
+    n = len(block.X)
+    s = np.ones(n) if block.s is None else np.asarray(block.s, dtype=np.float64)
+    return np.asarray(block.y), s
+
+
+def _spreads(block: RowBlock) -> BlockMoments:
+    X, s = _rows(block)
+    return moments_of(X, s)
+
+
+def few(blocks: Any, wanted: int) -> Any:
+    """Evenly spread blocks that hold enough rows to start from; all if they are few."""
+    m, n = len(blocks.keys), blocks.shape[0]
+    if m < 4:
+        return blocks
+    count = min(m, max(2, m // 8, -(-wanted * m // max(1, n))))
+    return blocks.some(
+        [blocks.keys[(2 * i + 1) * m // (2 * count)] for i in range(count)]
+    )
+
+
+def frame_of(blocks: Any, loss: Any, classes: Array, factors: Array, free: bool) -> Any:
+    """Loss, labels, and the move and scale of the columns that some blocks ask for."""
+    found = total(blocks, _spreads, merge=merge)
+    spread = np.sqrt(np.diag(found.scatter) / max(found.weight, 1e-300))
+    if not free:
+        spread = np.sqrt(np.square(spread) + np.square(found.mean))
+    mean = found.mean if free else np.zeros_like(found.mean)
+    return RowFrame(loss, classes, factors, mean, np.where(spread > 0, spread, 1.0))
 
 
 def _rows(block: RowBlock) -> tuple[Array, Array]:
-    X = np.asarray(block.X, dtype=np.float64)
+    X = np.asarray(block.X)
     s = np.ones(len(X)) if block.s is None else np.asarray(block.s, dtype=np.float64)
     require_sound(X, s)
     return X, s
@@ -70,11 +114,32 @@ class RowFrame(NamedTuple):
     """How rows become numbers of the problem; sent with every task."""
 
     loss: Any
-    classes: Array
+    classes: Array  # none of a regression
     factors: Array  # weight of each class
     mean: Array
     scale: Array
-    intercept: bool
+    intercept: bool = True
+
+    def targets(self, block: RowBlock, s: Array) -> tuple[Array, Array]:
+        """Targets as the loss takes them, and weights with those of the classes."""
+        if not len(self.classes):
+            return np.asarray(block.y, dtype=np.float64), s
+        codes = np.searchsorted(self.classes, np.asarray(block.y))
+        s = s * self.factors[codes]
+        two = not isinstance(self.loss, Softmax)
+        return np.where(codes == 1, 1.0, -1.0) if two else codes, s
+
+
+def _constant(block: RowBlock, frame: RowFrame, b: Array) -> Array:
+    """Σ s ℓ at a constant score, from targets alone."""
+    y, s = frame.targets(block, _target(block)[1])
+    z = np.tile(b, (len(s), 1))
+    return np.asarray(s @ evaluate(frame.loss, y, z, s).value)
+
+
+def constant_loss(blocks: Any, frame: RowFrame, b: Array) -> float:
+    """Σ s ℓ at a constant score."""
+    return float(total(blocks.targets(), _constant, frame, b))
 
 
 class Sums(NamedTuple):
@@ -86,27 +151,44 @@ class Sums(NamedTuple):
     sides: Array
 
 
-def _sums(block: RowBlock, frame: RowFrame, W: Array) -> Sums:
+def _sums(block: RowBlock, frame: RowFrame, W: Array, bent: bool) -> Sums:
+    """Sums at W; the Hessian only if ``bent``."""
     X, s = _rows(block)
-    codes = np.searchsorted(frame.classes, np.asarray(block.y))
-    s = s * frame.factors[codes]
-    X = (X - frame.mean) / frame.scale
-    two = isinstance(frame.loss, Logistic)
-    y = np.where(codes == 1, 1.0, -1.0) if two else codes
-    z = X @ W[:-1] + W[-1]
-    found = evaluate(frame.loss, y, z, s)
-    gradient = np.zeros_like(W)
-    weighed = s[:, None] * found.slope
-    gradient[:-1] = X.T @ weighed
-    if frame.intercept:
-        gradient[-1] = weighed.sum(axis=0)
-    if two:
-        hessian = bordered_gram(X, s * found.state[:, 0], frame.intercept)
-        sides = np.array([float(s @ np.abs(found.slope[:, 0])) / 2])
-    else:
-        hessian = _softmax_hessian(X, s, found.state, frame.intercept)
-        sides = s @ found.state
-    return Sums(float(s @ found.value), gradient, hessian, sides)
+    y, s = frame.targets(block, s)
+    V = W[:-1] / frame.scale[:, None]
+    k, p = W.shape[1], len(W)
+    value, sides = 0.0, np.zeros(k)
+    gradient, hessian = np.zeros_like(W), np.zeros((p * k, p * k) if bent else 0)
+    for i in range(0, len(X), ROWS):  # a few rows stay in cache
+        part = slice(i, i + ROWS)
+        A = X[part] - frame.mean  # in float64, as the means are
+        found = evaluate(frame.loss, y[part], A @ V + W[-1], s[part])
+        weighed = s[part, None] * found.slope
+        value += float(s[part] @ found.value)
+        gradient[:-1] += A.T @ weighed
+        gradient[-1] += weighed.sum(axis=0)
+        sides += _sides(frame.loss, s[part], found)
+        if bent:
+            hessian += _hessian(frame, A, s[part], found.state)
+    gradient[:-1] /= frame.scale[:, None]
+    gradient[-1] *= frame.intercept
+    if bent:
+        turn = np.tile(np.append(1 / frame.scale, 1.0), k)
+        hessian *= turn[:, None] * turn
+    return Sums(value, gradient, hessian, sides)
+
+
+def _sides(loss: Any, s: Array, found: Slopes) -> Array:
+    """What moving the dual point onto Σsu = 0 is a share of."""
+    if isinstance(loss, Softmax):
+        return np.asarray(s @ found.state)
+    return np.array([float(s @ np.abs(found.slope[:, 0])) / 2])
+
+
+def _hessian(frame: RowFrame, A: Array, s: Array, state: Array) -> Array:
+    if isinstance(frame.loss, Softmax):
+        return _softmax_hessian(A, s, state, frame.intercept)
+    return bordered_gram(A, s * state[:, 0], frame.intercept)
 
 
 def _softmax_hessian(X: Array, s: Array, P: Array, intercept: bool) -> Array:
@@ -136,49 +218,96 @@ class SummedProblem:
         Strength of the penalty, above 0.
     reference : float
         The objective of the best constant model, which gaps are relative to.
+    constant : float
+        The κ of a penalty on b/κ; 0 for an intercept that is free or absent.
     """
 
     def __init__(
-        self, blocks: Any, frame: RowFrame, weight: float, l2: float, reference: float
+        self,
+        blocks: Any,
+        frame: RowFrame,
+        weight: float,
+        l2: float,
+        reference: float,
+        constant: float = 0.0,
     ) -> None:
         self.blocks, self.frame, self.weight, self.l2 = blocks, frame, weight, l2
-        self.reference = reference
+        self.reference, self.constant = reference, constant
         self.k = frame.loss.n_classes if isinstance(frame.loss, Softmax) else 1
+        last = l2 / constant**2 if constant else 0.0
+        self.level = np.append(l2 / np.square(frame.scale), last)[:, None]
 
-    def at(self, W: Array) -> Sums:
-        """Objective, gradient and Hessian at W; one pass."""
-        found = total(self.blocks, _sums, self.frame, W)
+    def over(self, blocks: Any) -> SummedProblem:
+        """The same mean over other blocks."""
+        weight = float(total(blocks.targets(), _weight, self.frame))
+        more = (self.l2, self.reference, self.constant)
+        return SummedProblem(blocks, self.frame, weight, *more)
+
+    def at(self, W: Array, bent: bool = True) -> Sums:
+        """Objective, gradient and, if asked for, Hessian at W; one pass."""
+        found = total(self.blocks, _sums, self.frame, W, bent)
         value, gradient, hessian, sides = (x / self.weight for x in found)
-        level = self.l2 / np.square(self.frame.scale)
-        value += float(np.sum(level[:, None] * np.square(W[:-1]))) / 2
-        gradient[:-1] += level[:, None] * W[:-1]
-        diagonal = np.tile(np.append(level, 0.0), self.k)
-        hessian.flat[:: len(hessian) + 1] += diagonal
+        value += float(np.sum(self.level * np.square(W))) / 2
+        gradient += self.level * W
+        if bent:
+            diagonal = self.level[:, 0].copy()
+            if not self.frame.intercept:
+                diagonal[-1] = 1.0  # where the gradient is 0
+            hessian.flat[:: len(hessian) + 1] += np.tile(diagonal, self.k)
         return Sums(value, gradient, hessian, sides)
 
     def gap(self, W: Array, point: Sums) -> float:
         """What the verifier will find: ‖∇P‖²/(2·l2) plus what the intercept costs."""
-        g = point.gradient[:-1] * self.frame.scale[:, None]
-        b = self.end(W)[-1]
-        cost = intercept_cost(b, point.gradient[-1], point.sides)
-        return (float(np.vdot(g, g)) / (2 * self.l2) + cost) / self.reference
+        g = point.gradient * np.append(self.frame.scale, self.constant)[:, None]
+        b, cost = self.end(W)[-1], 0.0
+        if not self.constant and self.frame.intercept:
+            cost = intercept_cost(b, point.gradient[-1], point.sides)
+        left = float(np.vdot(g, g)) / (2 * self.l2) + cost
+        return left / self.reference if self.reference > 0 else left
 
     def end(self, W: Array) -> Array:
         """Coefficients of the rows as given."""
         w = W[:-1] / self.frame.scale[:, None]
-        b = W[-1] - self.frame.mean @ w if self.frame.intercept else W[-1]
-        return np.vstack([w, b])
+        return np.vstack([w, W[-1] - self.frame.mean @ w])
+
+
+def _weight(block: RowBlock, frame: RowFrame) -> float:
+    return float(frame.targets(block, _target(block)[1])[1].sum())
+
+
+#: A relative gap below which the last Hessian is taken for one more step.
+NEAR = 1e-2
+#: Rows for each coefficient of the few blocks that a fit starts from.
+EACH = 20
 
 
 def solve(problem: SummedProblem, start: Start, limits: SolverLimits) -> Solution:
     """Minimise to a relative gap of ``limits.tol``; a step is one pass, rarely more."""
     shape = (len(problem.frame.mean) + 1, problem.k)
     W = np.zeros(shape) if start.primal is None else start.primal
+    some = few(problem.blocks, EACH * W.size)
+    if some is not problem.blocks:
+        part = problem.over(some)
+        loose = limits._replace(tol=W.size / max(1, some.shape[0]), max_iter=20)
+        near = _descend(part, W, loose._replace(on_step=keep_going)).primal
+        if np.isfinite(near).all() and part.weight > 0:
+            W = near
+    found = _descend(problem, W, limits, start.primal)
+    return replace(found, primal=problem.end(found.primal))
+
+
+def _descend(
+    problem: SummedProblem, W: Array, limits: SolverLimits, instead: Array | None = None
+) -> Solution:
+    """Newton's method from W, or from ``instead`` where that is better than W."""
     status, steps, gap = Status.MAX_ITER, 0, np.inf
     try:
         point = problem.at(W)
+        if instead is not None and not point.value <= 2 * problem.reference:
+            W, point = instead, problem.at(instead)
+        bend = point.hessian
         while True:
-            gap = problem.gap(W, point)
+            before, gap = gap, problem.gap(W, point)
             stop = limits.on_step(point.value, gap, problem.end(W))
             if gap <= 0.5 * limits.tol:
                 status = Status.SOLVED
@@ -186,30 +315,40 @@ def solve(problem: SummedProblem, start: Start, limits: SolverLimits) -> Solutio
                 status = stop
             if status is not Status.MAX_ITER or steps >= limits.max_iter:
                 break
+            if np.ndim(point.hessian) == 2:
+                bend = point.hessian
+            elif not gap <= 0.1 * before:  # the old one no longer helps
+                point = problem.at(W)
+                bend = point.hessian
             steps += 1
-            found = _step(problem, W, point)
+            found = _step(problem, W, point, bend, gap > NEAR)
+            if found is None and bend is not point.hessian:
+                point = problem.at(W)
+                found = _step(problem, W, point, point.hessian, True)
             if found is None:
                 status = Status.TOL_NOT_REACHED
                 break
             W, point = found
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    return Solution(problem.end(W), gap, status, steps)
+    return Solution(W, gap, status, steps)
 
 
-def _step(problem: SummedProblem, W: Array, point: Sums) -> tuple[Array, Sums] | None:
+def _step(
+    problem: SummedProblem, W: Array, point: Sums, bend: Array, bent: bool
+) -> tuple[Array, Sums] | None:
     """Newton's step, halved until the objective falls; None where it does not."""
     g = point.gradient.T.ravel()
     try:
-        factor = linalg.cho_factor(point.hessian, check_finite=False)
+        factor = linalg.cho_factor(bend, check_finite=False)
         move = linalg.cho_solve(factor, g)
     except linalg.LinAlgError:  # a class's intercept is free up to a constant
-        move = linalg.lstsq(point.hessian, g, cond=1e-14)[0]
+        move = linalg.lstsq(bend, g, cond=1e-14)[0]
     move = move.reshape(W.shape[::-1]).T
     fall, t = float(np.vdot(point.gradient, move)), 1.0
     for _ in range(30):
         new = W - t * move
-        found = problem.at(new)
+        found = problem.at(new, bent)
         if found.value <= point.value - 1e-4 * t * fall:
             return new, found
         close = abs(t * fall) <= 1e-12 * max(1.0, abs(point.value))

@@ -65,6 +65,12 @@ class ArrayBlocks(Blocks):
                     )
         return found.digest()
 
+    def targets(self) -> Blocks:
+        """The same rows without columns of X."""
+        found = copy(self)
+        found.names, found._X = (), self._X[:, :0]
+        return found
+
     def read(self, key: Key) -> RowBlock:
         """The rows at an address."""
         first = key.first - self._offset

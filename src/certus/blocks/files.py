@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus.blocks.kept import Kept
 from certus.blocks.keys import Blocks, Key, RowBlock, cut
 from certus.typing import Array
 
@@ -83,6 +84,7 @@ class FileBlocks(Blocks):
             raise ValueError("The table has no rows.")
         self.keys = tuple(keys)
         self.dtype = _dtype(paths[0], chosen)
+        self._kept = Kept()
 
     @property
     def _columns(self) -> list[str]:
@@ -101,26 +103,39 @@ class FileBlocks(Blocks):
         return hashlib.sha256(repr(about).encode()).digest()
 
     def read(self, key: Key) -> RowBlock:
-        """The rows at an address."""
-        stamp = self._stamps[key.source]
+        """The rows at an address; decoded once while they fit in memory."""
+        self._require_same(key)
+        return self._kept.get(key, self._decoded)
+
+    def targets(self) -> Blocks:
+        """The same rows without columns of X, which are then not read."""
+        found = copy(self)
+        found.names, found._kept = (), Kept()
+        return found
+
+    def _require_same(self, key: Key) -> None:
         try:
-            now: Any = _stamp(key.source)
-            table = None if now != stamp else _table(key, self._columns)
+            if _stamp(key.source) == self._stamps[key.source]:
+                return
         except FileNotFoundError:
             raise FileChanged(
                 f"{key.source} is gone; its rows from {key.first:,} on are needed. "
                 "Restore the file and run the same command again."
             ) from None
+        raise FileChanged(
+            f"{key.source} changed while it was in use (part {key.part}, rows from "
+            f"{key.first:,} on). Start again, so that all rows are of one file."
+        )
+
+    def _decoded(self, key: Key) -> RowBlock:
+        try:
+            table = _table(key, self._columns)
         except (OSError, ValueError, KeyError) as error:
             raise FileChanged(
                 f"{key.source}, part {key.part}, cannot be read: {error}"
             ) from error
-        if table is None:
-            raise FileChanged(
-                f"{key.source} changed while it was in use (part {key.part}, rows from "
-                f"{key.first:,} on). Start again, so that all rows are of one file."
-            )
-        X = np.empty((key.rows, len(self.names)), dtype=self.dtype)
+        # Columns lie together here as in the file, and are copied in long runs.
+        X = np.empty((len(self.names), key.rows), dtype=self.dtype).T
         for j, name in enumerate(self.names):
             X[:, j] = _numbers(table, name, key)
         y = None if self._target is None else _labels(table, self._target)

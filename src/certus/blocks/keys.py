@@ -65,13 +65,21 @@ class Blocks(ABC):
 
     def only(self, key: Key) -> Blocks:
         """The same table with one address: what a task for that block carries."""
+        return self.some([key])
+
+    def some(self, keys: Sequence[Key]) -> Blocks:
+        """The same table with some of its addresses."""
         found = copy(self)
-        found.keys = (key,)
+        found.keys = tuple(keys)
         return found
 
     def digest(self) -> bytes:
         """What identifies the rows for a checkpoint; empty where nothing does."""
         return b""
+
+    def targets(self) -> Blocks:
+        """The same rows without columns of X."""
+        raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, int]:

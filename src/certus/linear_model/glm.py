@@ -24,8 +24,10 @@ from certus._solvers.least_squares import LeastSquares
 from certus._solvers.problem import Solution, Start
 from certus._solvers.quantile import KinkedRegression
 from certus.base import Estimator, Fitted, certified_fit, check_choice, check_number
+from certus.blocks import Blocks
 from certus.blocks.accepting import by_block
 from certus.certificate import Evidence, Status
+from certus.linear_model import by_blocks
 from certus.linear_model.common import (
     Summarised,
     Watched,
@@ -264,12 +266,22 @@ class DevianceRegressor(RegressorMixin, LikelihoodModel):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
+        loss = self._checked_loss()
+        X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
+        return fit_family(self, X, y, s, loss)
+
+    def _checked_loss(self) -> Any:
         loss = self._loss()
         check_choice("solver", self.solver, SOLVERS)
         check_number("alpha", self.alpha)
         check_limits(self)
-        X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
-        return fit_family(self, X, y, s, loss)
+        return loss
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        loss, alpha = self._checked_loss(), float(self.alpha)
+        if alpha == 0 or not isinstance(loss, Poisson | Exponential):
+            by_blocks.refuse(self, f"alpha=0, or the loss {type(loss).__name__}")
+        return by_blocks.fit_family(self, table, loss, alpha)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of the deviance explained (D²), 1 at best.

@@ -12,7 +12,9 @@ from typing import Any
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from certus.base import certified_fit, check_choice, check_number
+from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.blocks import Blocks
+from certus.linear_model import by_blocks
 from certus.linear_model.common import Summarised, check_limits
 from certus.linear_model.paths import enet_path
 from certus.linear_model.penalised import SparseRegressorBase, fit_penalised, penalty_of
@@ -130,16 +132,24 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBa
         check_input : bool, default=True
             Not used; accepted for compatibility with scikit-learn.
         """
-        check_number("alpha", self.alpha)
-        check_number("l1_ratio", self.l1_ratio, 0, 1)
-        check_limits(self, 1)
-        check_choice("selection", self.selection, ("cyclic", "random"))
+        self._check()
         X, y, s = self._validate_X_y(
             X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
         start = getattr(self, "coef_", None) if self.warm_start else None
         penalty = penalty_of(self.alpha, self.l1_ratio, self.positive)
         return fit_penalised(self, X, y, s, penalty, start)
+
+    def _check(self) -> None:
+        check_number("alpha", self.alpha)
+        check_number("l1_ratio", self.l1_ratio, 0, 1)
+        check_limits(self, 1)
+        check_choice("selection", self.selection, ("cyclic", "random"))
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        self._check()
+        penalty = penalty_of(self.alpha, self.l1_ratio, self.positive)
+        return by_blocks.fit_penalised(self, table, penalty)
 
 
 class Lasso(ElasticNet):

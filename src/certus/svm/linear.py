@@ -21,9 +21,11 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from certus._core.rows import class_weights as weights_of_classes
 from certus._solvers.svm_problem import hinge_box, tube_box
 from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
+from certus.blocks import Blocks
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.evidence import LinearWitness
+from certus.linear_model import by_blocks
 from certus.linear_model.common import (
     LinearClassifierBase,
     LinearRegressorBase,
@@ -166,10 +168,7 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
-        check_machine(self)
-        check_choice("penalty", self.penalty, ("l2", "l1"))
-        check_choice("loss", self.loss, ("squared_hinge", "hinge"))
-        _check_combination(self)
+        self._check()
         X, y, s = self._validate_X_y(X, y, sample_weight)
         self.classes_, codes = class_codes(y)
         solver = machine_solver(self, X)
@@ -181,6 +180,22 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
         evidence = _classifier_evidence(self, solved)
         return Fitted(evidence, X, y, s, worst_status(solved))
+
+    def _check(self) -> None:
+        check_machine(self)
+        check_choice("penalty", self.penalty, ("l2", "l1"))
+        check_choice("loss", self.loss, ("squared_hinge", "hinge"))
+        _check_combination(self)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        self._check()
+        smooth = self.loss == "squared_hinge" and self.penalty == "l2"
+        if not smooth or np.isinf(self.C):
+            by_blocks.refuse(self, "loss='hinge', penalty='l1' or C=inf")
+        scale = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        if np.isinf(scale):
+            by_blocks.refuse(self, "intercept_scaling=inf")
+        return by_blocks.fit_squared_hinge(self, table, scale)
 
 
 class LinearSVR(RegressorMixin, LinearRegressorBase):

@@ -18,22 +18,21 @@ from threadpoolctl import threadpool_limits
 from certus.certificate import Claim, Status
 from certus.objectives import terms as t
 from certus.typing import Array, Fit
-from certus.verify import deciding
+from certus.verify import block_backward, deciding
 from certus.verify.block_sums import (
     BlockRepair,
     FirstSums,
     SecondSums,
     StatedRows,
     asked_of,
+    both_sums,
     class_factors,
-    first_pass,
-    join_first,
-    join_second,
+    join_both,
+    of_classes,
     repair_of,
-    second_pass,
     tree,
 )
-from certus.verify.deciding import GAP, Number
+from certus.verify.deciding import BACKWARD, GAP, Number
 from certus.verify.kernel import losses, penalties
 from certus.verify.kernel.reading import Weights
 from certus.verify.kernel.spaces import TINY, UNIT, gamma
@@ -42,7 +41,10 @@ from certus.verify.stated_linear import Statement
 from certus.verify.stating import Checked, Given
 
 #: Losses whose gap can be added up over blocks.
-LOSSES = (t.Squared, t.Logistic, t.Softmax)
+LOSSES = (
+    *(t.Squared, t.Logistic, t.Softmax, t.SquaredHinge),
+    *(t.Poisson, t.Exponential),
+)
 #: Roundings on the way of a number into a sum over rows: pairwise, then by the tree.
 ROUNDS = 96
 #: Numbers beyond HIGH have no square; those below VANISHED may have none left.
@@ -68,37 +70,58 @@ def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> C
         claim = deciding.refused(GAP.name, reason, "certify it on rows in memory")
         return [claim], Status.UNDECIDED, shape
     asked = asked_of(model, stated, blocks)
-    first: FirstSums = tree(blocks.map(first_pass, asked), join_first)
-    asked = asked._replace(factors=class_factors(stated, first.of_class, asked.classes))
-    if (asked.factors != 1.0).any():  # sums are of the weights with the classes' own
-        first = tree(blocks.map(first_pass, asked), join_first)
-    repair = repair_of(asked, first)
-    parts, again = _watched(blocks, asked, repair, first)
-    second: SecondSums = tree(parts, join_second)
-    penalty = _penalty(stated, first.weight)
-    with np.errstate(over="ignore", invalid="ignore"):
-        number = _number(asked, first, repair, second, penalty, len(blocks.keys))
-    objective = describe(stated, penalty)
-    claims = [deciding.claim_of(GAP, number, stated.tol, objective, stated.fix, 1)]
-    status = deciding.status_of(claims[0])
+    if stated.class_weight is not None:
+        sums = tree(blocks.map(of_classes, asked), np.add)
+        factors = class_factors(stated, sums, asked.classes)
+        asked = asked._replace(factors=factors)
+    claim, first, again = _judged(stated, asked, blocks)
+    claims, status = [claim], deciding.status_of(claim)
     if again.count:
         claims.append(again.claim(len(blocks.keys)))
         status = status if claims[-1].met else Status.REFUTED
-    used = int(np.count_nonzero(np.abs(asked.w).max(axis=1)))
+    used = int(np.count_nonzero(np.abs(asked.w[:d]).max(axis=1)))
     detail = f"{used:,} of {d:,} coefficients non-zero"
     claims.append(deciding.measured("shape", float(used), detail))
     return claims, status, _marks(first, shape, str(blocks.dtype))
+
+
+def _judged(
+    stated: Statement, asked: StatedRows, blocks: Any
+) -> tuple[Claim, FirstSums, Again]:
+    """The gap at the slopes as they are; repaired only if that misses the target."""
+    repair, again = BlockRepair(), Again()
+    bare = isinstance(stated.penalty, t.NoPenalty)
+    for _ in range(2):
+        first, second = tree(watched(blocks, again, asked, repair), join_both)
+        if not first.weight > 0:
+            raise ValueError("No row has a positive weight.")
+        penalty = _penalty(stated, first.weight)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if bare:
+                delta = _delta(asked, second, first.weight)
+                number = block_backward.number(asked, first, second, blocks, delta)
+            else:
+                number = _number(
+                    asked, first, repair, second, penalty, len(blocks.keys)
+                )
+        if bare or number.most <= stated.tol or not asked.free:
+            break
+        repair = repair_of(asked, first)
+    words, objective = BACKWARD if bare else GAP, describe(stated, penalty)
+    claim = deciding.claim_of(words, number, stated.tol, objective, stated.fix, 1)
+    return claim, first, again
 
 
 def _why_not(stated: Statement) -> str:
     """Why the gap cannot be added up over blocks; empty if it can."""
     if not isinstance(stated.loss, LOSSES):
         return f"no sum over blocks is known for the loss {type(stated.loss).__name__}"
-    if stated.intercept == "penalised" or stated.hard or stated.joint:
-        return "a penalised intercept, a hard margin or a joint scale needs all rows"
+    if stated.hard or stated.joint:
+        return "a hard margin or a joint scale needs all rows"
     if stated.target not in ("numbers", "signs", "codes"):
         return "several problems in one model need all rows"
     bare = isinstance(stated.penalty, t.NoPenalty)
+    bare &= not isinstance(stated.loss, t.Squared)
     if bare or isinstance(stated.penalty, list):
         return "without one penalty for all coefficients the gap is not finite"
     return ""
@@ -141,7 +164,7 @@ def _number(
     left = omega.excess(penalty, w, v, error + short * np.abs(v))
     level = x.level / S * (1 + rounds + 16 * UNIT)
     excess = x.excess / S + (1 - kappa) * level
-    bound = _steep(asked, N, x, S) + UNIT * x.noise / S + rounds * excess
+    bound = _steep(asked, x, S, first.least) + UNIT * x.noise / S + rounds * excess
     bound += left.bound - left.value
     bound += (share + short) * _cost(asked, x, S, level)
     return Number.share(excess + left.value, bound, _constant(asked, first, x))
@@ -155,13 +178,17 @@ def _infeasible(
     As in the kernel: the heavier side is shrunk by t until mean u = 0; for several
     classes, t is what the shares of the classes are off by.
     """
-    if repair.kind == "none":
+    kind = losses.row_of(asked.stated.loss).repair
+    if not asked.free:
         k = asked.w.shape[1]
         return (
             (k + 8) * UNIT if isinstance(asked.stated.loss, t.Softmax) else 0.0
         ), 1.0
+    if kind == "rescale":
+        off = abs(x.q - x.rest) / x.rest if x.rest > 0 else math.inf
+        return off + 2 * ROUNDS * UNIT, float(_root(x.q2, first.weight))
     mean, most = np.abs(x.u) / first.weight, x.size_u / first.weight
-    if repair.kind == "mix":
+    if kind == "mix":
         k = len(asked.classes)
         wanted = first.ups / first.weight
         found = wanted + x.u / first.weight  # u = Q − Y
@@ -175,22 +202,35 @@ def _infeasible(
     return float(np.max(part)), size
 
 
-def _steep(asked: StatedRows, N: Array, x: SecondSums, S: float) -> float:
+def _steep(asked: StatedRows, x: SecondSums, S: float, least: float) -> float:
     """How much the mean excess may change with scores that are off by δ."""
     loss = asked.stated.loss
-    size_w = np.abs(asked.w)
+    delta = _delta(asked, x, S)
+    apart = float(_root(x.apart2, S))
+    apart += 8 * UNIT * (float(_root(x.slope2, S)) + float(_root(x.u2.sum(), S)))
+    row = losses.row_of(loss)
+    if row.bend == "exponential":
+        if not delta < 0.5 * math.sqrt(least / S):
+            return math.inf
+        apart += 8 * UNIT * row.parts(loss) * float(_root(x.curve2, S))
+        return apart * delta + x.top * delta * delta
+    return apart * delta + row.smooth(loss) * delta * delta / 2
+
+
+def _delta(asked: StatedRows, x: SecondSums, S: float) -> float:
+    """How far off scores may be, in the mean square, with what is evaluated there."""
+    N, size_w = _root(x.squares, S), np.abs(asked.w)
     moved = np.abs(asked.b) + np.abs(asked.shift) @ size_w
     own = gamma(len(size_w) + 4) * (N @ size_w) + 8 * UNIT * moved + len(size_w) * TINY
     size = float(_root(x.z2, S)) + float(_root(x.u2.sum(), S))
     size += float(_root(x.y2, S)) if asked.stated.target == "numbers" else 1.0
-    delta = float(np.linalg.norm(own)) + 8 * UNIT * size + TINY
-    apart = float(_root(x.apart2, S))
-    apart += 8 * UNIT * (float(_root(x.slope2, S)) + float(_root(x.u2.sum(), S)))
-    return apart * delta + losses.row_of(loss).smooth(loss) * delta * delta / 2
+    return float(np.linalg.norm(own)) + 8 * UNIT * size + TINY
 
 
 def _cost(asked: StatedRows, x: SecondSums, S: float, level: float) -> float:
     """What a share of one on the way to the exactly feasible point adds to mean e."""
+    if losses.row_of(asked.stated.loss).repair == "rescale":
+        return max(level, (4 * x.q + x.excess) / S)
     if not isinstance(asked.stated.loss, t.Softmax):
         return level
     return max(level, x.spread / S + math.log(len(asked.classes)) + 1)
@@ -200,15 +240,36 @@ def _constant(asked: StatedRows, first: FirstSums, x: SecondSums) -> float:
     """P of the best constant model, from below."""
     S, loss = first.weight, asked.stated.loss
     grow = gamma(2 * ROUNDS)
-    if isinstance(loss, t.Squared):
-        square = x.off2 / S * (1 - grow)
-        slip = (abs(x.off) + grow * x.off1) / S if asked.free else 0.0
-        return max(0.0, (square - slip * slip) / 2)
-    if not asked.free:
-        return math.log(max(2, len(asked.classes))) * (1 - 8 * UNIT)
-    share = first.of_class[first.of_class > 0] / S
+    if not len(asked.classes):
+        return _of_numbers(asked, first, x)
+    two = isinstance(loss, t.SquaredHinge)
+    if not asked.free and asked.stated.intercept != "penalised":
+        return 1.0 if two else math.log(max(2, len(asked.classes))) * (1 - 8 * UNIT)
+    share = first.of_class / S  # a penalty of the intercept could only add to this
+    if two:
+        return float(4 * share[0] * share[1] * (1 - grow))
+    share = share[share > 0]
     entropy = float(-(share @ np.log(share)))
     return max(0.0, entropy - 4 * grow * (entropy + 1))
+
+
+def _of_numbers(asked: StatedRows, first: FirstSums, x: SecondSums) -> float:
+    """Mean ℓ(y, z₀) less ℓ(mean y, z₀): z₀ loses that beside the best constant.
+
+    An identity of the squared loss, and of the deviances of Poisson and gamma.
+    """
+    S, loss, grow = first.weight, asked.stated.loss, gamma(2 * ROUNDS)
+    still = x.still / S * (1 - grow)
+    if not asked.free:
+        return max(0.0, still)
+    row = losses.row_of(loss)
+    centre = math.exp(asked.still) if row.bend == "exponential" else asked.still
+    slip = (abs(x.off) + grow * x.off1) / S + 4 * UNIT * abs(centre)
+    ends = np.array([centre - slip, centre + slip])
+    if row.bend == "exponential" and ends[0] <= 0:
+        return 0.0
+    lost = row.value(loss, ends, np.full(2, asked.still))
+    return max(0.0, still - float(lost.max()) * (1 + grow))
 
 
 def _penalty(stated: Statement, weight: float) -> Any:
@@ -236,7 +297,7 @@ def _marks(first: FirstSums, shape: dict[str, Any], dtype: str) -> dict[str, Any
     return {**shape, "dtype": dtype, "weight": first.weight, **found, "blocks": blocks}
 
 
-class _Again:
+class Again:
     """Blocks computed again in this process, beside what came from elsewhere."""
 
     def __init__(self) -> None:
@@ -268,25 +329,15 @@ class _Again:
         )
 
 
-def _watched(
-    blocks: Any, asked: StatedRows, repair: BlockRepair, first: FirstSums
-) -> tuple[Any, _Again]:
-    """The second pass; some of its blocks are computed again if they were elsewhere."""
-    again, centre = _Again(), 0.0
-    if asked.free and asked.stated.target == "numbers":
-        centre = first.target / first.weight
+def watched(blocks: Any, again: Again, *state: Any) -> Iterable[Any]:
+    """A pass; some of its blocks are computed again if they were read elsewhere."""
     m = len(blocks.keys)
     count = math.ceil(AGAIN * m) if getattr(blocks, "elsewhere", False) else 0
     chosen = {int((i + 0.5) * m / count) for i in range(count)}
-
-    def parts() -> Iterable[SecondSums]:
-        for i, part in enumerate(blocks.map(second_pass, asked, repair, centre)):
-            if i in chosen:
-                with threadpool_limits(1):
-                    own = second_pass(
-                        blocks.read(blocks.keys[i]), asked, repair, centre
-                    )
-                again.see(own, part)
-            yield part
-
-    return parts(), again
+    again.count = again.same = 0
+    for i, part in enumerate(blocks.map(both_sums, *state)):
+        if i in chosen:
+            with threadpool_limits(1):
+                own = both_sums(blocks.read(blocks.keys[i]), *state)
+            again.see(own[1], part[1])
+        yield part

@@ -1,13 +1,15 @@
-"""Two passes over blocks of rows, for the duality gap of a linear model.
+"""Sums over blocks of rows, for the duality gap of a linear model.
 
 Rows are never all in memory: what ``kernel.gap`` computes of all rows is added up block
 by block, in a binary tree whose shape depends on the number of blocks alone.
 
-    first pass    Σs, labels, and what the repair of the dual point needs
-    second pass   v = Xᵀ(su)/Σs of the repaired u, the excesses, and every norm from
+    FirstSums     Σs, labels, and what the repair of the dual point needs
+    SecondSums    v = Xᵀ(su)/Σs of the repaired u, the excesses, and every norm from
                   which the rounding is bounded
 
-One shift c of the columns serves all blocks.
+One pass gives both. At a minimum the slopes need no repair worth a second one: what
+they are off by is charged. One shift c of the columns serves all blocks; a penalised
+intercept is one more column.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class StatedRows(NamedTuple):
     b: Array  # (k,)
     shift: Array
     free: bool
+    still: float = 0.0  # a constant score near the best one; 0 if it is not free
 
 
 class FirstSums(NamedTuple):
@@ -60,7 +63,7 @@ class BlockRepair(NamedTuple):
 
     kind: str = "none"
     middle: Array = np.zeros(0)  # centre
-    factor: float = 1.0  # shrink: of the side that is heavier
+    factor: float = 1.0  # shrink: of the side that is heavier; rescale: of all
     heavier_up: bool = True
     t: float = 0.0  # mix
     q: Array = np.zeros(0)
@@ -83,7 +86,14 @@ class SecondSums(NamedTuple):
     noise: float
     level: float  # the loss itself
     spread: float  # of the scores of a row
-    off: float  # y − mean y
+    still: float  # the loss at the score ``StatedRows.still``
+    q: float  # natural duals that are rescaled, what they shall add up to, squares
+    rest: float
+    q2: float
+    curve2: float  # curvature², where it grows with the scores; and its largest
+    top: float
+    ones: Array  # of the columns of A
+    off: float  # y less the mean of ``still``, its size and its square
     off1: float
     off2: float
 
@@ -100,23 +110,32 @@ def asked_of(model: Any, stated: Statement, blocks: Any) -> StatedRows:
     classes = np.asarray(model.classes_) if labels else np.zeros(0)
     if labels and w.shape[1] != (1 if len(classes) == 2 else len(classes)):
         raise ValueError("coef_ and classes_ do not belong together. Fit it again.")
-    free = stated.intercept == "free"
+    if stated.intercept == "penalised":
+        if not 0 < stated.scale < math.inf:
+            raise ValueError(f"intercept_scaling must be above 0, got {stated.scale}.")
+        w, b = np.vstack([w, b / stated.scale]), np.zeros_like(b)
     asked = StatedRows(
         stated._replace(class_weight=None),
         classes,
         np.ones(len(classes)),
         w,
         b,
-        np.zeros(d),
-        free,
+        np.zeros(len(w)),
+        stated.intercept == "free",
     )
-    if not free:
+    if not asked.free:
         return asked
-    X, _, s = _read(blocks.read(blocks.keys[0]), asked)
-    return asked._replace(shift=Space(X, s, True).shift if len(s) else np.zeros(d))
+    X, y, s = rows_read(blocks.read(blocks.keys[0]), asked)
+    if not len(s):
+        return asked
+    still = 0.0
+    if not labels:  # any score will do; one near the best loses no digits
+        still = float(losses.row_of(stated.loss).best(stated.loss, y, s))
+        still = still if math.isfinite(still) else 0.0
+    return asked._replace(shift=Space(X, s, True).shift, still=still)
 
 
-def _read(block: Any, asked: StatedRows) -> tuple[Array, Array, Array]:
+def rows_read(block: Any, asked: StatedRows) -> tuple[Array, Array, Array]:
     """Rows of positive weight: X, targets and weights, as the verifier reads them."""
     who = SimpleNamespace(classes_=asked.classes)
     rows = rows_of(who, asked.stated, block.X, block.y, block.s)
@@ -125,7 +144,10 @@ def _read(block: Any, asked: StatedRows) -> tuple[Array, Array, Array]:
         s = s * asked.factors[rows.y]
     used: Any = slice(None) if s.all() else s > 0
     losses.check_targets(asked.stated.loss, _targets(asked, rows.y[used]))
-    return np.asarray(rows.X)[used], _targets(asked, rows.y[used]), s[used]
+    X = np.asarray(rows.X)[used]
+    if asked.stated.intercept == "penalised":
+        X = np.column_stack([X, np.full(len(X), asked.stated.scale)])
+    return X, _targets(asked, rows.y[used]), s[used]
 
 
 def _targets(asked: StatedRows, y: Array) -> Array:
@@ -146,31 +168,29 @@ def _natural(asked: StatedRows, y: Array, z: Array) -> tuple[Array, Array]:
     return score, losses.row_of(loss).natural(loss, y, score)
 
 
-# -- the first pass -----------------------------------------------------------------
+# -- what the repair needs ------------------------------------------------------------
 
 
-def first_pass(block: Any, asked: StatedRows) -> FirstSums:
-    """The sums of one block that the repair of the dual point needs."""
-    X, y, s = _read(block, asked)
-    mark = _mark(X, y, s)
+def of_classes(block: Any, asked: StatedRows) -> Array:
+    """Σs of each label, as given."""
+    _, y, s = rows_read(block, asked)
+    return _of_class(asked, y, s)
+
+
+def _of_class(asked: StatedRows, y: Array, s: Array) -> Array:
     k = len(asked.classes)
-    if not len(s):
-        none = np.zeros(max(k, 1))
-        return FirstSums(0, 0.0, math.inf, np.zeros(k), 0.0, none, none, (mark,))
-    space = _space(asked, X, s)
-    z = space.look(asked.w, asked.b, None).z
-    ups, downs = _of_repair(asked, y, s, _natural(asked, y, z)[1])
-    codes = y if asked.stated.target == "codes" else (y > 0) * bool(k)
-    of_class = (
-        np.bincount(codes.astype(np.int64), weights=s, minlength=k)[:k]
-        if k
-        else np.zeros(0)
-    )
-    target = float(_sum(s, y)[0]) if not k else 0.0
-    least = float(s.min())
-    return FirstSums(
-        len(s), float(s.sum()), least, of_class, target, ups, downs, (mark,)
-    )
+    if not k:
+        return np.zeros(0)
+    codes = y if asked.stated.target == "codes" else y > 0
+    return np.bincount(codes.astype(np.int64), weights=s, minlength=k)[:k]
+
+
+def _first(asked: StatedRows, X: Array, y: Array, s: Array, q: Array) -> FirstSums:
+    ups, downs = _of_repair(asked, y, s, q)
+    target = 0.0 if len(asked.classes) else float(_sum(s, y)[0])
+    of_class = _of_class(asked, y, s)
+    more = (ups, downs, (_mark(asked, X, y, s),))
+    return FirstSums(len(s), float(s.sum()), float(s.min()), of_class, target, *more)
 
 
 def _of_repair(asked: StatedRows, y: Array, s: Array, q: Array) -> tuple[Array, Array]:
@@ -181,6 +201,8 @@ def _of_repair(asked: StatedRows, y: Array, s: Array, q: Array) -> tuple[Array, 
             return _sum(s, q), np.zeros(1)
         case "mix":
             return _sum(s, one_hot(y, loss.n_classes)), _sum(s, q)
+        case "rescale":
+            return _sum(s, row.rest(loss, y)), _sum(s, q)
     u = row.slope_of(loss, y, q)
     return _sum(s, np.maximum(u, 0.0)), _sum(s, np.maximum(-u, 0.0))
 
@@ -220,6 +242,9 @@ def repair_of(asked: StatedRows, first: FirstSums) -> BlockRepair:
         up, down = float(ups[0]), float(downs[0])
         factor = min(up, down) / max(up, down) if max(up, down) > 0 else 1.0
         return BlockRepair("shrink", factor=factor, heavier_up=up > down)
+    if row.repair == "rescale":
+        up, down = float(ups[0]), float(downs[0])
+        return BlockRepair("rescale", factor=up / down if down > 0 else 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(downs > 0, 1 - ups / downs, 0.0)
     mix = float(np.max(share, initial=0.0))
@@ -241,64 +266,112 @@ def _repaired(asked: StatedRows, repair: BlockRepair, y: Array, q: Array) -> Arr
             )
         case "mix":
             return (1 - repair.t) * q + repair.t * repair.q
+        case "rescale":
+            return repair.factor * q
     return q
 
 
-# -- the second pass ----------------------------------------------------------------
+# -- the pass -------------------------------------------------------------------------
 
 
-def second_pass(
-    block: Any, asked: StatedRows, repair: BlockRepair, centre: float
-) -> SecondSums:
-    """The sums of one block at the repaired dual point."""
-    X, y, s = _read(block, asked)
-    (d, k), loss = asked.w.shape, asked.stated.loss
+def both_sums(
+    block: Any, asked: StatedRows, repair: BlockRepair
+) -> tuple[FirstSums, SecondSums]:
+    """The sums of one block at the slopes, moved by the repair."""
+    X, y, s = rows_read(block, asked)
+    loss = asked.stated.loss
     if not len(s):
-        zero = np.zeros(k)
-        return SecondSums(
-            1, np.zeros((d, k)), np.zeros(d), zero, zero, zero, *[0.0] * 11
-        )
+        return _nothing(asked, _mark(asked, X, y, s))
     row, space, kept = losses.row_of(loss), _space(asked, X, s), {}
+    k = asked.w.shape[1]
 
     def vectors(rows: slice, z: Array) -> Array:
-        score, q = _natural(asked, y[rows], z)
-        q = _repaired(asked, repair, y[rows], q)
+        score, natural = _natural(asked, y[rows], z)
+        q = _repaired(asked, repair, y[rows], natural)
         u = row.slope_of(loss, y[rows], q)
-        kept[rows.start] = score, q, u
-        return u if u.ndim == 2 else u[:, None]
+        kept[rows.start] = score, natural, q, u
+        return np.column_stack([u, np.ones(len(u))])
 
     seen = space.look(asked.w, asked.b, vectors)
     starts = sorted(i for i in kept if len(kept[i][0]))
-    score, q, u = (np.concatenate([kept[i][j] for i in starts]) for j in range(3))
+    parts = [np.concatenate([kept[i][j] for i in starts]) for j in range(4)]
+    score, natural, q, u = parts
+    first = _first(asked, X, y, s, natural)
+    total = space.n if space.even else space.total
+    # ``look`` divides by Σs, or by n where all weights are equal.
+    V = seen.V * (total if not space.even else total * float(s[0]))
+    squares = np.square(space.norms) * first.weight
+    u = u.reshape(len(s), k)
+    sums = (_sum(s, u), _sum(s, np.abs(u)), _sum(s, np.square(u)))
+    rest = _plain_sums(asked, y, s, score, q, u)
+    more = {"ones": V[:, k], **_of_target(asked, y, s, q, score)}
+    return first, SecondSums(space.depth, V[:, :k], squares, *sums, **rest, **more)
+
+
+def _nothing(asked: StatedRows, mark: dict[str, Any]) -> tuple[FirstSums, SecondSums]:
+    """Of a block whose rows all have weight zero."""
+    (d, k), m = asked.w.shape, len(asked.classes)
+    none = np.zeros(1 if losses.row_of(asked.stated.loss).repair != "mix" else k)
+    first = FirstSums(0, 0.0, math.inf, np.zeros(m), 0.0, none, none, (mark,))
+    zero = np.zeros(k)
+    plain = dict.fromkeys(SecondSums._fields[6:], 0.0) | {"ones": np.zeros(d)}
+    sums: Any = (np.zeros((d, k)), np.zeros(d), zero, zero, zero)
+    return first, SecondSums(1, *sums, **plain)
+
+
+def _plain_sums(
+    asked: StatedRows, y: Array, s: Array, score: Array, q: Array, u: Array
+) -> dict[str, float]:
+    row, loss = losses.row_of(asked.stated.loss), asked.stated.loss
     slope = row.slope(loss, y, score).reshape(u.shape)
     excess, noise = row.excess(loss, y, score, q)
     spread = np.ptp(score, axis=1) if score.ndim == 2 else np.abs(score)
-    plain = y.astype(float) if asked.stated.target == "numbers" else np.ones(len(y))
-    total, off = space.n if space.even else space.total, plain - centre
+    found = {
+        "z2": np.square(score),
+        "slope2": np.square(slope),
+        "apart2": np.square(slope - u),
+        "excess": excess,
+        "noise": noise,
+        "level": row.value(loss, y, score),
+        "spread": spread,
+    }
+    return {name: float(_sum(s, a).sum()) for name, a in found.items()}
 
-    def one(a: Array) -> float:
-        return float(_sum(s, a).sum())
 
-    # ``look`` divides by Σs, or by n where all weights are equal.
-    unit = total if not space.even else total * float(s[0])
-    return SecondSums(
-        space.depth,
-        seen.V * unit,
-        np.square(space.norms) * float(s.sum()),
-        _sum(s, u),
-        _sum(s, np.abs(u)),
-        _sum(s, np.square(u)),
-        *(one(np.square(score)), one(np.square(plain)), one(np.square(slope))),
-        *(one(np.square(slope - u)), one(excess), one(noise)),
-        *(one(row.value(loss, y, score)), one(spread)),
-        *(one(off), one(np.abs(off)), one(np.square(off))),
-    )
+def _of_target(
+    asked: StatedRows, y: Array, s: Array, q: Array, score: Array
+) -> dict[str, float]:
+    """Sums of the target, of its loss at a constant, and of losses that rescale."""
+    row, loss = losses.row_of(asked.stated.loss), asked.stated.loss
+    numbers = not len(asked.classes)
+    plain = y.astype(float) if numbers else np.ones(len(y))
+    centre = math.exp(asked.still) if row.bend == "exponential" else asked.still
+    off = plain - centre
+    found = {"y2": np.square(plain), "off": off, "off1": np.abs(off)}
+    found["off2"] = np.square(off)
+    names = ("still", "q", "rest", "q2", "curve2")
+    found |= dict.fromkeys(names, np.zeros(len(y)))
+    if numbers:
+        found["still"] = row.value(loss, y, np.full(len(y), asked.still))
+    top = 0.0
+    if row.repair == "rescale":
+        curve = row.curvature(loss, y, score)
+        top = float(curve.max(initial=0.0))
+        found |= {"q": q, "rest": row.rest(loss, y), "q2": np.square(q)}
+        found["curve2"] = np.square(curve)
+    return {name: float(_sum(s, a).sum()) for name, a in found.items()} | {"top": top}
 
 
 def join_second(a: SecondSums, b: SecondSums) -> SecondSums:
     """The sums of both sets of rows."""
     pairs: Any = zip(a, b, strict=True)
-    return SecondSums(*(x + y for x, y in pairs))._replace(depth=max(a.depth, b.depth))
+    most = {name: max(getattr(a, name), getattr(b, name)) for name in ("depth", "top")}
+    return SecondSums(*(x + y for x, y in pairs))._replace(**most)
+
+
+def join_both(a: Any, b: Any) -> Any:
+    """Both kinds of sums, of both sets of rows."""
+    return join_first(a[0], b[0]), join_second(a[1], b[1])
 
 
 def tree(parts: Iterable[Any], join: Callable[[Any, Any], Any]) -> Any:
@@ -315,8 +388,10 @@ def tree(parts: Iterable[Any], join: Callable[[Any, Any], Any]) -> Any:
     return value
 
 
-def _mark(X: Array, y: Array, s: Array) -> dict[str, Any]:
+def _mark(asked: StatedRows, X: Array, y: Array, s: Array) -> dict[str, Any]:
     """The fingerprint of a block."""
+    if asked.stated.intercept == "penalised":
+        X = X[:, :-1]
     projected = np.asarray(X, dtype=np.float64) @ fingerprints.direction(X.shape[1])
     top = float(np.abs(projected).max(initial=0.0))
     if not np.isfinite(top):

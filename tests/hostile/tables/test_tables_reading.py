@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from certus._core import free_memory
 from certus.tables import TableEncoder, TableError, memory, read_table
 
 
@@ -323,13 +324,13 @@ def test_large_files_are_announced(tmp_path, monkeypatch):
 
 
 def test_free_memory_is_that_of_the_machine_or_less(monkeypatch):
-    free = memory.memory_free()
+    free = free_memory.memory_free()
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert free is None or 0 < free <= pages
-    monkeypatch.setattr(memory, "_available", lambda: 50)
-    monkeypatch.setattr(memory, "_of_container", lambda: 40)
-    monkeypatch.setattr(memory, "_of_process", lambda: None)
-    assert memory.memory_free() == 40
-    monkeypatch.setattr(memory, "_of_container", lambda: None)
-    monkeypatch.setattr(memory, "_available", lambda: None)
-    assert memory.memory_free() is None
+    monkeypatch.setattr(free_memory, "_available", lambda: 50)
+    monkeypatch.setattr(free_memory, "_of_container", lambda: 40)
+    monkeypatch.setattr(free_memory, "_of_process", lambda: None)
+    assert free_memory.memory_free() == 40
+    monkeypatch.setattr(free_memory, "_of_container", lambda: None)
+    monkeypatch.setattr(free_memory, "_available", lambda: None)
+    assert free_memory.memory_free() is None
