@@ -20,8 +20,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus._core.threads import slices
 from certus.base import Fitted, certified_fit, check_choice, check_number, validate_data
+from certus.blocks import Blocks
+from certus.blocks.accepting import by_block
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
+from certus.decomposition.by_blocks import BlockOperator
 from certus.decomposition.operator import CELLS, Operator
 from certus.decomposition.spectra import Spectrum, direct_spectrum, randomised
 from certus.decomposition.svd import (
@@ -183,6 +186,21 @@ class PCA(SpectralModel):
         self._close(found, monitor)
         return Fitted(Evidence("spectral"), X, None, None, found.status)
 
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        _check_parameters(self)
+        _check_count(self, table.shape)
+        op: Any = BlockOperator(table, centre=True)
+        monitor = Monitor(self, table, None, None, self.max_time)
+        wanted = op.side if self.n_components is None else self.n_components
+
+        def count(values: Array) -> int:
+            return _count(wanted, values, op.shape[0])
+
+        found, k = direct_spectrum(op, count, "sums over blocks of rows")
+        self._store(found, k, op, table.dtype)
+        self._close(found, monitor)
+        return Fitted(Evidence("spectral"), table, None)
+
     def _decompose(
         self, op: Operator, monitor: Monitor, dtype: Any
     ) -> tuple[Spectrum, int]:
@@ -234,6 +252,7 @@ class PCA(SpectralModel):
 
     # -- coordinates ---------------------------------------------------------------
 
+    @by_block
     def transform(self, X: MatrixLike) -> Array:
         """Coordinates of rows along the components.
 
@@ -313,6 +332,7 @@ class PCA(SpectralModel):
         P.flat[:: len(P) + 1] += rest
         return np.asarray(P.astype(V.dtype))
 
+    @by_block
     def score_samples(self, X: Any) -> Array:
         """Log-density of each row under the probabilistic model.
 

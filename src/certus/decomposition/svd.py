@@ -25,8 +25,11 @@ from certus.base import (
     generator_of,
     validate_data,
 )
+from certus.blocks import Blocks
+from certus.blocks.accepting import by_block
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.decomposition.by_blocks import BlockOperator
 from certus.decomposition.operator import Operator
 from certus.decomposition.spectra import (
     BLOCK,
@@ -237,6 +240,16 @@ class TruncatedSVD(SpectralModel):
         self._close(found, monitor)
         return Fitted(Evidence("spectral"), X, None, None, found.status)
 
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        _check_parameters(self)
+        k = self._count(table.shape)
+        op: Any = BlockOperator(table, centre=False)
+        monitor = Monitor(self, table, None, None, self.max_time)
+        found, _ = direct_spectrum(op, lambda values: k, "sums over blocks of rows")
+        self._store(found, k, op, table.dtype)
+        self._close(found, monitor)
+        return Fitted(Evidence("spectral"), table, None)
+
     def _count(self, shape: tuple[int, int]) -> int:
         n, d = shape
         k = int(self.n_components)
@@ -262,6 +275,7 @@ class TruncatedSVD(SpectralModel):
         share = variance / total if total > 0 else np.zeros(k)
         self.explained_variance_ratio_ = share.astype(dtype)
 
+    @by_block
     def transform(self, X: MatrixLike) -> Array:
         """Coordinates X·Vᵀ of rows.
 

@@ -28,6 +28,7 @@ from certus.verify.block_sums import (
     both_sums,
     class_factors,
     join_both,
+    marks_of,
     of_classes,
     repair_of,
     tree,
@@ -51,11 +52,6 @@ ROUNDS = 96
 HIGH, VANISHED = 1e140, 1e-150
 #: Share of the blocks that are computed again here, if they were read elsewhere.
 AGAIN = 0.01
-
-
-def by_address(X: Any) -> bool:
-    """Whether rows come as blocks."""
-    return all(hasattr(X, name) for name in ("keys", "read", "map", "names"))
 
 
 def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> Checked:
@@ -82,7 +78,11 @@ def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> C
     used = int(np.count_nonzero(np.abs(asked.w[:d]).max(axis=1)))
     detail = f"{used:,} of {d:,} coefficients non-zero"
     claims.append(deciding.measured("shape", float(used), detail))
-    return claims, status, _marks(first, shape, str(blocks.dtype))
+    return (
+        claims,
+        status,
+        marks_of(first.marks, blocks.shape, str(blocks.dtype), first.weight),
+    )
 
 
 def _judged(
@@ -282,19 +282,6 @@ def _penalty(stated: Statement, weight: float) -> Any:
 
 
 # -- which rows, and who computed them ------------------------------------------------
-
-
-def _marks(first: FirstSums, shape: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """The fingerprint of all rows, and that of each block."""
-    order = 1 + np.arange(len(first.marks)) * 0.6180339887498949 % 1.0
-
-    def along(name: str) -> float:
-        return float(order @ [mark[name] for mark in first.marks])
-
-    scale = max(mark["x_scale"] for mark in first.marks)
-    blocks = [[mark[name] for name in ("x", "y", "s")] for mark in first.marks]
-    found = {"x": along("x"), "y": along("y"), "s": along("s"), "x_scale": scale}
-    return {**shape, "dtype": dtype, "weight": first.weight, **found, "blocks": blocks}
 
 
 class Again:

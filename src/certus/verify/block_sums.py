@@ -389,12 +389,30 @@ def tree(parts: Iterable[Any], join: Callable[[Any, Any], Any]) -> Any:
 
 
 def _mark(asked: StatedRows, X: Array, y: Array, s: Array) -> dict[str, Any]:
+    penalised = asked.stated.intercept == "penalised"
+    return mark_of(X[:, :-1] if penalised else X, y, s)
+
+
+def mark_of(X: Array, y: Array, s: Array) -> dict[str, Any]:
     """The fingerprint of a block."""
-    if asked.stated.intercept == "penalised":
-        X = X[:, :-1]
-    projected = np.asarray(X, dtype=np.float64) @ fingerprints.direction(X.shape[1])
+    projected = X @ fingerprints.direction(X.shape[1])
     top = float(np.abs(projected).max(initial=0.0))
     if not np.isfinite(top):
         reading.refuse_holes(X)
     found = fingerprints.of_table(X, y.astype(float), s, projected, top)
     return {name: found[name] for name in ("x", "x_scale", "y", "s", "weight")}
+
+
+def marks_of(
+    marks: tuple[dict[str, Any], ...], shape: tuple[int, int], dtype: str, weight: float
+) -> dict[str, Any]:
+    """The fingerprint of all rows, and that of each block."""
+    order = 1 + np.arange(len(marks)) * 0.6180339887498949 % 1.0
+
+    def along(name: str) -> float:
+        return float(order @ [mark[name] for mark in marks])
+
+    blocks = [[mark[name] for name in ("x", "y", "s")] for mark in marks]
+    found = {"shape": [int(size) for size in shape], "dtype": dtype, "weight": weight}
+    found |= {"x": along("x"), "y": along("y"), "s": along("s"), "blocks": blocks}
+    return found | {"x_scale": max(mark["x_scale"] for mark in marks)}

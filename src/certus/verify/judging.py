@@ -95,6 +95,9 @@ CHECKS: dict[type, Callable[..., Checked]] = {
     checker.Statement: checker.check for checker in CHECKERS
 }
 
+#: Statements that are also checked over blocks of rows.
+BY_BLOCKS = (linear.Statement, spectral.Statement)
+
 #: Advice for a fit that was stopped from outside; neither iterations nor scaling help.
 _EARLY_FIX = {
     Status.TIME_LIMIT: "raise max_time",
@@ -249,8 +252,15 @@ def _check_stated(model: Fit, given: Given) -> Checked:
     name = type(model).__name__
     if given.sensitive is not None and not hasattr(model, "sensitive_columns"):
         raise TypeError(f"{name} does not take sensitive; leave it out.")
+    if stating.by_address(given.X) and type(stated) not in BY_BLOCKS:
+        reason = f"{name} is checked on rows in memory, not block by block"
+        claim = refused("refused", reason, "certify it on a sample of the rows")
+        return [claim], Status.UNDECIDED, {"shape": [int(i) for i in given.X.shape]}
     try:
         return CHECKS[type(stated)](model, stated, given)
+    except stating.Refusal as refusal:
+        claim = refused("refused", refusal.reason, refusal.fix)
+        return [claim], Status.UNDECIDED, {"shape": [int(i) for i in given.X.shape]}
     except AttributeError as error:
         if error.obj is not model:
             raise

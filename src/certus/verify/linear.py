@@ -18,7 +18,7 @@ from certus.evidence import LinearWitness
 from certus.fingerprints import direction
 from certus.objectives import terms as t
 from certus.typing import Array, Fit
-from certus.verify import at_scale, deciding, stated_linear
+from certus.verify import at_scale, deciding, stated_linear, stating
 from certus.verify.data import dense, fingerprint
 from certus.verify.deciding import BACKWARD, GAP, MOVED, Number, Wording, measured
 from certus.verify.huber import judge_scale
@@ -58,7 +58,7 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         )
     if not isinstance(given.witness, LinearWitness):
         given = given._replace(witness=LinearWitness())
-    if at_scale.by_address(given.X):
+    if stating.by_address(given.X):
         reason = _useless(model, stated)
         return at_scale.check(model, stated, given, reason[0][0] if reason else None)
     if stated.indicator and np.ndim(given.y) == 2 and np.shape(given.y)[1] > 1:

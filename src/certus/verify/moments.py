@@ -19,7 +19,8 @@ from scipy import sparse
 
 from certus.fingerprints import direction
 from certus.typing import Array, Fit, Matrix
-from certus.verify import data
+from certus.verify import data, stating
+from certus.verify.block_moments import added_up
 from certus.verify.blocks import add_up, cores, over_blocks
 from certus.verify.covariance import covariance_about
 from certus.verify.deciding import gamma, power_of_two
@@ -62,6 +63,7 @@ class Moments(NamedTuple):
     wide: float
     projected: Array | None
     gram: Array | None = None
+    marks: Any = None  # of blocks
 
 
 def read(model: Fit, X: Matrix, centred: bool, top: float | None = None) -> Data:
@@ -80,6 +82,11 @@ def read(model: Fit, X: Matrix, centred: bool, top: float | None = None) -> Data
         shift = data.fitted(model, "mean_", (d,), finite=True).astype(float)
     top = data.size_of(np.append(sigma, shift)) if top is None else top
     scale = 1.0 if SMALL < top < LARGE else power_of_two(top)
+    if scale != 1.0 and stating.by_address(X):
+        raise stating.Refusal(
+            "the columns are too small or too large to be squared block by block",
+            "scale the columns",
+        )
     if scale != 1.0:
         X = X.astype(np.float64) * scale
     return Data(X, V.astype(float), sigma * scale, centred, shift * scale, scale, unit)
@@ -102,6 +109,8 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
     ``whole`` takes the whole of AᵀA on the way, where X is dense.
     """
     X, (n, d) = given.X, given.X.shape
+    if stating.by_address(X):
+        return _of_blocks(given, P, whole)
     whole, far = whole and not sparse.issparse(X), is_far(given)
     base = given.shift if far or whole else np.zeros(d)
     gram = projected = None
@@ -132,6 +141,29 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
     wide = loose + gamma(deep) * raw
     mean = base + left
     return Moments(mean, squares, raw, products, loose, each, wide, projected, gram)
+
+
+def _of_blocks(given: Data, P: Array, whole: bool) -> Moments:
+    """One pass over blocks of rows."""
+    n, d = given.X.shape
+    base = given.shift if is_far(given) or whole else np.zeros(d)
+    found = added_up(given.X, base, P, whole)
+    left, squares, gram = found.sums / n, found.squares, None
+    products, k = found.products, d
+    if whole:
+        products, gram, k = P @ products, products, 0
+    raw, away = squares, math.sqrt(n) * float(np.linalg.norm(left))
+    each = gamma(found.depth + 8) * math.sqrt(raw)
+    loose = gamma(k + 8) * squares + each * (4 * away if given.centred else 0.0)
+    if gram is not None:
+        loose, each = loose + gamma(found.depth + d + 8) * squares, 0.0
+    if given.centred:
+        products = products - n * np.outer(P @ left, left)
+        squares = max(squares - n * float(left @ left), 0.0)
+        gram = None if gram is None else gram - n * np.outer(left, left)
+    wide = loose + gamma(found.deep) * raw
+    more = (products, loose, each, wide, None, gram, found.marks)
+    return Moments(base + left, squares, raw, *more)
 
 
 def is_far(given: Data) -> bool:
@@ -188,7 +220,7 @@ def variance_outside(given: Data, found: Moments, level: str) -> float:
     """
     V, L = given.V, found.products[len(given.V) :]
     # A cell of a sparse matrix costs about eight of a dense one.
-    cells = 8 * given.X.nnz if sparse.issparse(given.X) else given.X.size
+    cells = 8 * given.X.nnz if sparse.issparse(given.X) else math.prod(given.X.shape)
     steps = MANY if level == "full" else int(cells <= STEPS)
     least = 0.0
     for step in range(steps + 1 if len(L) else 0):

@@ -25,6 +25,7 @@ import numpy as np
 from certus.certificate import Claim
 from certus.typing import Array, Fit
 from certus.verify import data, deciding, stating
+from certus.verify.block_sums import marks_of
 from certus.verify.covariance import eigen
 from certus.verify.deciding import Number, gamma, proved
 from certus.verify.kernel import reading
@@ -103,18 +104,26 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Residuals, orthonormality, captured variance, and the largest variance left."""
     _, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
-    X = reading.as_matrix(X)
+    blocks = stating.by_address(X)
+    X = X if blocks else reading.as_matrix(X)
     n, d = X.shape
+    if blocks and n < d:
+        raise stating.Refusal("blocks need more rows than columns", "pass all rows")
     with np.errstate(all="ignore"):
         rows = read(model, X, stated.centred)
         whole = min(n, d) <= WHOLE[level]
         P = np.vstack([rows.V, probes_of(rows.V, 0 if whole else PROBES)])
         found = moments(rows, P, whole and d <= n)
         if not FAINT < found.raw < VAST:  # the model states a wrong scale
+            if blocks:
+                raise stating.Refusal("the model states a wrong scale", "fit it again")
             rows = read(model, X, stated.centred, data.size_of(X))
             found = moments(rows, P, whole and d <= n)
         known = found.projected if rows.scale == 1.0 else None
-        marks = data.fingerprint(X, np.zeros(n), np.ones(n), known)
+        if blocks:
+            marks = marks_of(found.marks, X.shape, str(X.dtype), float(n))
+        else:
+            marks = data.fingerprint(X, np.zeros(n), np.ones(n), known)
         seen = _seen(rows, found, stated)
         claims = [_residual_claim(seen), _orthonormal_claim(rows)]
         claims.append(_attributes_claim(model, rows, found))

@@ -53,6 +53,11 @@ class Refusal(Exception):
         self.reason, self.fix = reason, fix
 
 
+def by_address(X: Any) -> bool:
+    """Whether rows come as blocks."""
+    return all(hasattr(X, name) for name in ("keys", "read", "map", "names"))
+
+
 def require(sound: bool, what: str) -> None:
     """Raise unless the model, maybe from a file, is a possible result of a fit."""
     if not sound:
