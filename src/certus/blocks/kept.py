@@ -6,13 +6,17 @@ are kept changes the time of a fit, never its numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any
 
 from certus._core.free_memory import memory_free
 from certus.blocks.keys import Key, RowBlock
 
+#: Bytes that decoded blocks may take, where somebody said so.
+LIMIT: ContextVar[float | None] = ContextVar("certus_kept", default=None)
 #: Share of the free memory that decoded blocks may take.
 SHARE = 4
 
@@ -46,4 +50,15 @@ class Kept:
 
 def budget() -> float:
     """Bytes that decoded blocks may take; 0 where free memory cannot be told."""
-    return (memory_free() or 0) / SHARE
+    limit = LIMIT.get()
+    return (memory_free() or 0) / SHARE if limit is None else limit
+
+
+@contextmanager
+def kept_within(size: float | None) -> Iterator[None]:
+    """Keep decoded blocks to so many bytes; None for a quarter of what is free."""
+    token = LIMIT.set(size)
+    try:
+        yield
+    finally:
+        LIMIT.reset(token)

@@ -79,7 +79,7 @@ class Blocks(ABC):
 
     def targets(self) -> Blocks:
         """The same rows without columns of X."""
-        raise NotImplementedError
+        return TargetBlocks(self)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -107,6 +107,32 @@ class Blocks(ABC):
         engine = config.get_config()["engine"]
         run = run_here if engine is None else engine.run
         return iter(run(self, work, state))
+
+
+class TargetBlocks(Blocks):
+    """A table without its columns of X, where they are needed to know the rows."""
+
+    def __init__(self, whole: Blocks) -> None:
+        self.whole, self.names = whole, ()
+        self.keys, self.dtype, self.named = whole.keys, whole.dtype, whole.named
+
+    def some(self, keys: Sequence[Key]) -> Blocks:
+        """The same table with some of its addresses."""
+        return TargetBlocks(self.whole.some(keys))
+
+    def only(self, key: Key) -> Blocks:
+        """The same table with one address."""
+        return TargetBlocks(self.whole.only(key))
+
+    def digest(self) -> bytes:
+        """The table's own, and that X is left out."""
+        whole = self.whole.digest()
+        return b"targets of " + whole if whole else b""
+
+    def read(self, key: Key) -> RowBlock:
+        """Targets and weights at an address."""
+        block = self.whole.read(key)
+        return block._replace(X=block.X[:, :0])
 
 
 def is_blocks(X: Any) -> bool:

@@ -98,10 +98,18 @@ class PartBlocks(Blocks):
         found.whole = self.whole.only(self._from[key])
         return found
 
+    def targets(self) -> Blocks:
+        """The same rows without X, which is read where the content decides."""
+        if self.rule.by == "content":
+            return super().targets()
+        found = copy(self)
+        found.names, found.whole = (), self.whole.targets()
+        return found
+
     def digest(self) -> bytes:
         """The table's own, and the rule."""
         whole = self.whole.digest()
-        about = repr((self.rule, self.wanted)).encode()
+        about = repr((self.rule, self.wanted, self.keys, self.names)).encode()
         return hashlib.sha256(whole + about).digest() if whole else b""
 
     def read(self, key: Key) -> RowBlock:

@@ -208,10 +208,7 @@ def threads_within(large: LargeTable, memory: int | None) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     if memory is None:
         return cores
-    from certus.blocks.keys import CELLS
-
-    block = 8 * min(2 * CELLS, large.rows * large.width)
-    each = COPIES * block + large.largest
+    each = _held(large, 1) - REST
     if each + REST > memory:
         raise Stop(
             f"--memory {size_of(memory)} is too little: one block needs about "
@@ -221,6 +218,14 @@ def threads_within(large: LargeTable, memory: int | None) -> int:
     return max(1, min(cores, (memory - REST) // each))
 
 
+def _held(large: LargeTable, threads: int) -> int:
+    """Bytes that a pass may hold."""
+    from certus.blocks.keys import CELLS
+
+    block = 8 * min(2 * CELLS, large.rows * large.width)
+    return REST + threads * (COPIES * block + large.largest)
+
+
 @contextmanager
 def working(
     large: LargeTable, memory: int | None, cluster: str | None, checkpoint: Path | None
@@ -228,6 +233,7 @@ def working(
     """Threads or a cluster for the passes, and the checkpoint if there is one."""
     from threadpoolctl import threadpool_limits
 
+    from certus.blocks.kept import kept_within
     from certus.config import config_context
 
     settings: dict[str, Any] = {}
@@ -235,7 +241,8 @@ def working(
         settings["checkpoint"] = checkpoint
     if cluster is None:
         threads = threads_within(large, memory)
-        with threadpool_limits(threads), config_context(**settings):
+        room = None if memory is None else max(0, memory - _held(large, threads)) / 2
+        with kept_within(room), threadpool_limits(threads), config_context(**settings):
             yield
         return
     with _client(cluster) as client, config_context(engine=client, **settings):

@@ -73,10 +73,11 @@ def test_a_killed_client_goes_on(tmp_path: Path) -> None:
         expected = bits(LogisticRegression().fit(table))
     run = [sys.executable, "-c", CLIENT, str(path), str(kept), "35"]
     assert subprocess.run(run, check=False).returncode == -9
-    assert len(Checkpoint(kept)) == 3  # of ten blocks each
+    done = len(Checkpoint(kept))
+    assert 3 <= done < whole.passes  # of ten blocks each, the first ones of fewer
     with certus.config_context(engine=again, checkpoint=kept):
         assert bits(LogisticRegression().fit(table)) == expected
-    assert again.passes == whole.passes - 3
+    assert again.passes == whole.passes - done
 
 
 def test_other_rows_models_and_settings_start_afresh(tmp_path: Path) -> None:
