@@ -4,60 +4,50 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import get_args, get_type_hints
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, get_args, get_type_hints, is_typeddict
 
 import pytest
 from sklearn.base import clone
 
-from certus import language, neural_network, representation, text
-from certus.language.encoders import text_encoder
-from certus.language.tuning import tuning_options
-from certus.neural_network import parameters
-from certus.representation import options
+from certus.registry import ESTIMATORS, load_class
 
-GROUPS = [
-    parameters.TrainingOptions,
-    parameters.LabelOptions,
-    parameters.RobustOptions,
-    parameters.RecurrentOptions,
-    parameters.PerceptronOptions,
-    text_encoder.EncoderOptions,
-    text_encoder.EncoderShape,
-    tuning_options.TuningOptions,
-    tuning_options.RowOptions,
-    tuning_options.StoppingOptions,
-    tuning_options.PolicyOptions,
-    tuning_options.RolloutOptions,
-    options.EncoderTraining,
-]
-CLASSES = [
-    neural_network.ConvNetClassifier,
-    neural_network.MLPClassifier,
-    neural_network.MLPRegressor,
-    neural_network.MultiTaskNetwork,
-    neural_network.NeuralClassifier,
-    neural_network.NeuralRegressor,
-    neural_network.RecurrentClassifier,
-    neural_network.RecurrentRegressor,
-    neural_network.Seq2Seq,
-    neural_network.SequenceTagger,
-    neural_network.ViTClassifier,
-    text.TextConvClassifier,
-    language.MaskedLanguageModel,
-    language.SentenceEncoder,
-    language.CharacterEncoder,
-    language.FineTuned,
-    language.RewardModel,
-    language.DPO,
-    language.PPO,
-    language.GRPO,
-    representation.ContrastiveEncoder,
-    representation.PairedEncoder,
-]
+
+def shared_options(cls: type) -> Any:
+    """The options that a class takes beside its own parameters."""
+    (options,) = get_args(get_type_hints(cls.__init__.__wrapped__)["shared"])
+    return options
+
+
+def groups_in(options: Any) -> Iterator[Any]:
+    """The groups that options consist of: those that explain parameters themselves."""
+    known = set(get_type_hints(options))
+    for group in vars(import_module(options.__module__)).values():
+        explains = is_typeddict(group) and entries(group.__doc__ or "")
+        if explains and set(group.__annotations__) <= known:
+            yield group
 
 
 def entries(docstring: str) -> list[str]:
     return re.findall(r"^(\w+) : ", inspect.cleandoc(docstring), re.MULTILINE)
+
+
+CLASSES = [
+    cls
+    for row in ESTIMATORS.values()
+    if hasattr((cls := load_class(row)).__init__, "__wrapped__")
+]
+GROUPS = sorted(
+    {group for cls in CLASSES for group in groups_in(shared_options(cls))},
+    key=lambda group: group.__name__,
+)
+
+
+def test_the_classes_are_found() -> None:
+    names = {cls.__name__ for cls in CLASSES}
+    assert {"NodeClassifier", "Diffusion", "Colorizer", "SkipGram", "Seq2Seq"} <= names
+    assert len(CLASSES) >= 35 and len(GROUPS) >= 16
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -69,7 +59,7 @@ def test_a_group_explains_its_parameters_in_their_order(group):
 def test_editors_scikit_learn_and_docstrings_see_the_same_parameters(cls):
     written = inspect.signature(cls.__init__.__wrapped__).parameters
     own = [p.name for p in written.values() if p.kind != p.VAR_KEYWORD][1:]
-    (options,) = get_args(get_type_hints(cls.__init__.__wrapped__)["shared"])
+    options = shared_options(cls)
     flat = inspect.signature(cls).parameters
     assert list(flat)[: len(own)] == own
     assert {*own, *get_type_hints(options)} == set(flat) == set(cls._get_param_names())

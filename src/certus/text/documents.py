@@ -11,11 +11,12 @@ sentences take the place of words in skip-gram. n₁ … n_k are drawn from the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.sharing import shares
 from certus.base import (
     Model,
     certified_fit,
@@ -26,15 +27,17 @@ from certus.base import (
 from certus.text import sampling
 from certus.text.corpus import TextInput, encode
 from certus.text.document_training import infer, train
+from certus.text.parameters import SamplingOptions
 from certus.text.vectors import pool
 from certus.text.vocabulary import lookup
-from certus.typing import Array, ArrayLike, RandomState
+from certus.typing import Array, ArrayLike
 
 __all__ = ["DocumentVectors"]
 
 TINY = float(np.finfo(np.float32).tiny)
 
 
+@shares(SamplingOptions, max_iter=20, min_count=2)
 class DocumentVectors(sampling.Sampled, TextInput, Model):
     """Vectors of texts, trained to predict words.
 
@@ -63,35 +66,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         needs texts in their order, for example the sentences of a book.
     window : int, default=1
         How many texts before and after a text are its neighbours.
-    negatives : int, default=5
-        Number of noise words for each pair.
-    subsample : float or None, default=1e-3
-        As for :class:`certus.text.SkipGram`; None keeps all words, which small corpora
-        need.
-    learning_rate : float, default=0.025
-        Step size. It holds for ``transform``, too. It falls to ``min_learning_rate``.
-    min_learning_rate : float, default=1e-4
-        Step size at the end.
-    max_iter : int, default=20
-        Maximum number of iterations. They are passes over the corpus, and over each
-        text in ``transform``.
-    min_count : int, default=2
-        Words that occur less often are left out.
-    max_words : int, default=None
-        Maximum number of words; the most frequent ones are kept.
-    noise_power : float, default=0.75
-        Power of the counts in the distribution of noise words.
-    tokenizer : None, "whitespace" or callable, default=None
-        How a str is split into words; None means :func:`certus.text.tokenize`.
-    random_state : int, RandomState, Generator or None, default=None
-        Seed or generator of all random numbers. They decide the first vectors, the
-        draws and the sample.
-    deterministic : bool, default=False
-        Whether to use one thread, so that equal seeds give equal vectors. Otherwise
-        threads write to common tables without locks, and two fits agree only roughly.
-        ``transform`` is always deterministic.
-    max_time : float, default=None
-        Seconds after which the fit stops and keeps what it has.
+    {shared}
 
     Attributes
     ----------
@@ -115,6 +90,9 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
 
     Notes
     -----
+    ``transform`` makes ``max_iter`` passes over each text with the same step sizes, and
+    is always deterministic.
+
     Time: pairs × (negatives + 1) × n_components. Memory: the tables and the corpus as
     int32. In ``transform`` the vectors u are fixed, so finding the vector of a text is
     a convex problem; the result depends on its words and the model, not on the texts
@@ -136,34 +114,8 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         *,
         target: str = "words",
         window: int = 1,
-        negatives: int = 5,
-        subsample: float | None = 1e-3,
-        learning_rate: float = 0.025,
-        min_learning_rate: float = 1e-4,
-        max_iter: int = 20,
-        min_count: int = 2,
-        max_words: int | None = None,
-        noise_power: float = 0.75,
-        tokenizer: Any = None,
-        random_state: RandomState = None,
-        deterministic: bool = False,
-        max_time: float | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.target = target
-        self.window = window
-        self.negatives = negatives
-        self.subsample = subsample
-        self.learning_rate = learning_rate
-        self.min_learning_rate = min_learning_rate
-        self.max_iter = max_iter
-        self.min_count = min_count
-        self.max_words = max_words
-        self.noise_power = noise_power
-        self.tokenizer = tokenizer
-        self.random_state = random_state
-        self.deterministic = deterministic
-        self.max_time = max_time
+        **shared: Unpack[SamplingOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:

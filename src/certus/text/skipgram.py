@@ -9,15 +9,17 @@ optimum for vectors of full length is z_x·u_w = log p(x, w)/(p(x)q(w)) − log 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
+from certus._core.sharing import shares
 from certus.base import Fitted, Model, certified_fit, check_number, generator_of
 from certus.callbacks import Monitor
 from certus.text import sampling
 from certus.text.corpus import EncodedCorpus
 from certus.text.counts import document_counts
+from certus.text.parameters import SamplingOptions, WindowOptions, WordOptions
 from certus.text.skipgram_kernels import (
     collect_pairs,
     compose,
@@ -25,7 +27,7 @@ from certus.text.skipgram_kernels import (
     train_words,
 )
 from certus.text.vectors import WordVectors
-from certus.typing import Array, ArrayLike, RandomState
+from certus.typing import Array, ArrayLike
 
 __all__ = ["SkipGram"]
 
@@ -45,6 +47,7 @@ class WordInputs(NamedTuple):
         return cls(np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int64))
 
 
+@shares(WindowOptions, SamplingOptions)
 class SkipGram(sampling.Sampled, WordVectors, Model):
     """Word vectors by skip-gram with negative sampling (word2vec).
 
@@ -72,41 +75,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
     ----------
     n_components : int, default=100
         Number of components. This is the length of the vectors.
-    window : int, default=5
-        Largest distance between the two words of a pair.
-    negatives : int, default=5
-        Number of noise words for each pair.
-    subsample : float or None, default=1e-3
-        Frequency above which words are dropped at random. A word that is the share f of
-        all words stays with probability √(t/f) + t/f. None keeps all words, which small
-        corpora need.
-    dynamic_window : bool, default=True
-        Whether each word's window is drawn between 1 and ``window``, which gives near
-        words more weight.
-    learning_rate : float, default=0.025
-        Step size. It falls to ``min_learning_rate``.
-    min_learning_rate : float, default=1e-4
-        Step size at the end.
-    max_iter : int, default=5
-        Maximum number of iterations. They are passes over the corpus.
-    min_count : int, default=5
-        Words that occur less often are left out.
-    max_words : int, default=None
-        Maximum number of words; the most frequent ones are kept.
-    noise_power : float, default=0.75
-        Power of the counts in the distribution of noise words.
-    tokenizer : None, "whitespace" or callable, default=None
-        How a str is split into words; None means :func:`certus.text.tokenize`.
-    warm_start : bool, default=False
-        Whether to start from the last fit. Words that had no vector start afresh.
-    random_state : int, RandomState, Generator or None, default=None
-        Seed or generator of all random numbers. They decide the first vectors, the
-        draws and the sample.
-    deterministic : bool, default=False
-        Whether to use one thread, so that equal seeds give equal vectors. Otherwise
-        threads write to common tables without locks, and two fits agree only roughly.
-    max_time : float, default=None
-        Seconds after which the fit stops and keeps what it has.
+    {shared}
 
     Attributes
     ----------
@@ -151,39 +120,8 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
     def __init__(
         self,
         n_components: int = 100,
-        *,
-        window: int = 5,
-        negatives: int = 5,
-        subsample: float | None = 1e-3,
-        dynamic_window: bool = True,
-        learning_rate: float = 0.025,
-        min_learning_rate: float = 1e-4,
-        max_iter: int = 5,
-        min_count: int = 5,
-        max_words: int | None = None,
-        noise_power: float = 0.75,
-        tokenizer: Any = None,
-        warm_start: bool = False,
-        random_state: RandomState = None,
-        deterministic: bool = False,
-        max_time: float | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.window = window
-        self.negatives = negatives
-        self.subsample = subsample
-        self.dynamic_window = dynamic_window
-        self.learning_rate = learning_rate
-        self.min_learning_rate = min_learning_rate
-        self.max_iter = max_iter
-        self.min_count = min_count
-        self.max_words = max_words
-        self.noise_power = noise_power
-        self.tokenizer = tokenizer
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.deterministic = deterministic
-        self.max_time = max_time
+        **shared: Unpack[WordOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:

@@ -10,11 +10,12 @@ one of its n-grams was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.sharing import shares
 from certus.base import (
     Fitted,
     Model,
@@ -26,16 +27,18 @@ from certus.base import (
 from certus.text import sampling
 from certus.text.corpus import encode
 from certus.text.ngrams import character_ngrams
+from certus.text.parameters import SamplingOptions, WindowOptions, WordOptions
 from certus.text.skipgram import WordInputs, check_pairs, train
 from certus.text.skipgram_kernels import compose
 from certus.text.vectors import WordVectors, pool
 from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
-from certus.typing import Array, ArrayLike, RandomState
+from certus.typing import Array, ArrayLike
 
 __all__ = ["FastTextVectors"]
 
 
+@shares(WindowOptions, SamplingOptions, learning_rate=0.05)
 class FastTextVectors(sampling.Sampled, WordVectors, Model):
     """Word vectors by skip-gram with character n-grams (fastText).
 
@@ -64,16 +67,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
     n_buckets : int, default=2_000_000
         Number of buckets into which n-grams are hashed. Only those that occur take
         memory; with more of them, fewer n-grams share one.
-    window, negatives, subsample, dynamic_window
-        As for :class:`certus.text.SkipGram`.
-    learning_rate : float, default=0.05
-        Step size. It falls to ``min_learning_rate``.
-    min_learning_rate : float, default=1e-4
-        Step size at the end.
-    max_iter, min_count, max_words, noise_power, tokenizer, warm_start
-        As for :class:`certus.text.SkipGram`.
-    random_state, deterministic, max_time
-        As for :class:`certus.text.SkipGram`.
+    {shared}
 
     Attributes
     ----------
@@ -113,40 +107,8 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
         *,
         char_ngrams: tuple[int, int] = (3, 6),
         n_buckets: int = 2_000_000,
-        window: int = 5,
-        negatives: int = 5,
-        subsample: float | None = 1e-3,
-        dynamic_window: bool = True,
-        learning_rate: float = 0.05,
-        min_learning_rate: float = 1e-4,
-        max_iter: int = 5,
-        min_count: int = 5,
-        max_words: int | None = None,
-        noise_power: float = 0.75,
-        tokenizer: Any = None,
-        warm_start: bool = False,
-        random_state: RandomState = None,
-        deterministic: bool = False,
-        max_time: float | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.char_ngrams = char_ngrams
-        self.n_buckets = n_buckets
-        self.window = window
-        self.negatives = negatives
-        self.subsample = subsample
-        self.dynamic_window = dynamic_window
-        self.learning_rate = learning_rate
-        self.min_learning_rate = min_learning_rate
-        self.max_iter = max_iter
-        self.min_count = min_count
-        self.max_words = max_words
-        self.noise_power = noise_power
-        self.tokenizer = tokenizer
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.deterministic = deterministic
-        self.max_time = max_time
+        **shared: Unpack[WordOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:
