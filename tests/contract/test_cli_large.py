@@ -144,6 +144,9 @@ def test_too_little_time_is_said(capsys: Any) -> None:
 def test_a_checkpoint_saves_the_passes(capsys: Any) -> None:
     options = ["--target", "price", "--drop", "kind", "--checkpoint", "kept"]
     first = fit(capsys, *options)
+    lines = first["comparison"]["candidates"]
+    assert sum("lasso" in line["name"] for line in lines) == 2
+    assert all(line["mean"] for line in lines), lines
     size = Path("kept").stat().st_size
     second = fit(capsys, *options)
     assert size > 100 and Path("kept").stat().st_size == size

@@ -53,6 +53,8 @@ SHARE, MOST = 0.2, 1_000_000
 LABELS, LOOK = 1000, 1000
 #: Strengths of the penalty, in units of the spread of a typical column.
 STRENGTHS = (1e-6, 1e-3, 1e-1)
+#: Strengths of the lasso, in units of the spreads of a typical column and the target.
+SPARSE = (1e-3, 1e-2)
 #: Passes after the candidates: two of the verifier, one over the sealed rows.
 AFTER = 3
 
@@ -324,7 +326,7 @@ def _ready(seen: _Seen, metric: str | None, positive: Any, learnt: int) -> _Read
 
 def _lineup(ready: _Ready, seen: _Seen, n: int) -> dict[str, Any]:
     """Unfitted candidates by name."""
-    from certus.linear_model import LogisticRegression, Ridge
+    from certus.linear_model import Lasso, LogisticRegression, Ridge
 
     spread = float(np.median(seen.squares)) / n
     unit = spread if spread > 0 else 1.0
@@ -337,6 +339,11 @@ def _lineup(ready: _Ready, seen: _Seen, n: int) -> dict[str, Any]:
         else:
             C = 1 / (level * n)
             found[f"logistic, C={C:.3g}"] = LogisticRegression(C=C)
+    if ready.task == "regression":
+        amount = float(np.concatenate(seen.some).astype(float).std())
+        for strength in SPARSE:
+            alpha = strength * amount * unit**0.5 or strength
+            found[f"lasso, alpha={alpha:.3g}"] = Lasso(alpha=alpha)
     return found
 
 
