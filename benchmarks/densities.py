@@ -78,7 +78,7 @@ def judged(X: Array, seed: int) -> dict[str, float]:
     flow.fit(X[:n])
     seconds = time.process_time() - begun
     volume = float(np.log(flow.scale_).sum())
-    gauss = NormalizingFlow(layers="linear", early_stopping=False).fit(X[:n])
+    gauss = NormalizingFlow(layer="linear", early_stopping=False).fit(X[:n])
     start = flow.mixture_.score((X[n:] - flow.loc_) / flow.scale_)
     return {
         "rows": 0.7 * len(X),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-SHAPE: dict[str, Any] = {"tokenizer": "bytes", "layers": 2, "width": 64, "heads": 2}
+SHAPE: dict[str, Any] = {"tokenizer": "bytes", "n_layers": 2, "width": 64, "heads": 2}
 
 
 def unseen(names: Any, seed: int) -> set[str]:

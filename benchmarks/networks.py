@@ -215,7 +215,7 @@ def _explicit(*hidden: int) -> Callable[[], Any]:
 def _lstm() -> Any:
     from certus.neural_network import RecurrentClassifier
 
-    return RecurrentClassifier(hidden=64, max_iter=1, random_state=SEED)
+    return RecurrentClassifier(width=64, max_iter=1, random_state=SEED)
 
 
 def _sequences(scale: int) -> Problem:

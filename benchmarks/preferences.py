@@ -126,7 +126,7 @@ def world(seed: int, rng: np.random.Generator) -> World:
     marks = [time.process_time()]
     gpt = LanguageModel(
         320,
-        layers=2,
+        n_layers=2,
         width=64,
         heads=4,
         context=64,

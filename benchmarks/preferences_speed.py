@@ -61,7 +61,7 @@ class StepClock:
 def base() -> LanguageModel:
     """Our network, hardly trained: what it says does not matter here."""
     model = LanguageModel(
-        layers=4,
+        n_layers=4,
         width=128,
         heads=4,
         context=96,

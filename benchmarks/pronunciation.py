@@ -74,6 +74,6 @@ def held_out_errors(seed: int, most: int | None = None) -> Errors:
     test, train = words[: len(words) // 10], words[len(words) // 10 :]
     X = [word for word in train for _ in book[word]]
     y = [sounds for word in train for sounds in book[word]]
-    options = {"layers": 2, "max_iter": EPOCHS, "random_state": seed}
+    options = {"n_layers": 2, "max_iter": EPOCHS, "random_state": seed}
     model = Seq2Seq(network="transformer", **options).fit(X, y)
     return errors(model.predict(test), [book[word] for word in test])

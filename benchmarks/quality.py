@@ -150,7 +150,7 @@ def transformed(seed: int, pairs: list[tuple[Any, Any]], n: int) -> float:
     from certus.neural_network import Seq2Seq
 
     X, y = map(list, zip(*pairs))
-    model = Seq2Seq(network="transformer", layers=2, random_state=seed)
+    model = Seq2Seq(network="transformer", n_layers=2, random_state=seed)
     found = model.fit(X[:n], y[:n]).predict(X[n:])
     return float(np.mean([list(a) == list(b) for a, b in zip(found, y[n:])]))
 

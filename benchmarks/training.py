@@ -55,7 +55,7 @@ def ours(size: tuple[int, ...], optimizer: str = "adam", plain: bool = True) -> 
     words: dict[str, Any] = {"position": "learned", "activation": "gelu_tanh"}
     network = Transformer(
         N_TOKENS,
-        layers=layers,
+        n_layers=layers,
         width=width,
         heads=HEADS,
         context=context,

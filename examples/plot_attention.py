@@ -15,7 +15,7 @@ from certus.neural_network import Seq2Seq
 rng = np.random.default_rng(0)
 letters = list("abcdefghijklmnopqrstuvwxyz")
 words = ["".join(rng.choice(letters, size=n)) for n in rng.integers(3, 13, 4000)]
-model = Seq2Seq(hidden=48, max_iter=25, random_state=0)
+model = Seq2Seq(width=48, max_iter=25, random_state=0)
 model.fit(words[:3900], [w[::-1] for w in words[:3900]])
 print(model.certificate_)
 

@@ -31,7 +31,7 @@ print("asked", asked[0], {name: y[0] for name, y in targets.items()})
 shares = {}
 for name, y in targets.items():
     model = Seq2Seq(
-        network="transformer", hidden=32, layers=2, max_iter=10, random_state=0
+        network="transformer", width=32, n_layers=2, max_iter=10, random_state=0
     ).fit(asked[:4000], y[:4000])
     found = model.predict(asked[4000:])
     shares[name] = np.mean([a[-1:] == b[-1] for a, b in zip(found, y[4000:])])

@@ -30,11 +30,11 @@ def prompts(n, pairs=6, d=2, seed=0):
 class Reader(nn.Module):
     """A causal transformer; its outputs at the places of x are predictions of y."""
 
-    def __init__(self, n_inputs=3, width=32, layers=2):
+    def __init__(self, n_inputs=3, width=32, n_layers=2):
         super().__init__()
         self.embed, self.output = nn.Linear(n_inputs, width), nn.Linear(width, 1)
         self.looks, self.thinks, self.norms = (nn.ModuleList() for _ in range(3))
-        for _ in range(layers):
+        for _ in range(n_layers):
             inner = nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
             self.looks.append(MultiHeadAttention(width, 2, rotary=True))
             self.thinks.append(nn.Sequential(*inner))

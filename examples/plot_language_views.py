@@ -26,7 +26,7 @@ def sentence():
 text = "".join(sentence() for _ in range(2000))
 new = "".join(sentence() for _ in range(60))
 model = LanguageModel(
-    layers=2, width=64, heads=2, context=64, max_iter=250, random_state=0
+    n_layers=2, width=64, heads=2, context=64, max_iter=250, random_state=0
 ).fit(text)
 print(f"{model.bits_per_byte(new):.3f} bits per byte")
 

@@ -26,7 +26,7 @@ rng = np.random.default_rng(0)
 X, y = marked(3000, rng)
 X_test, y_test = marked(500, rng)
 model = RecurrentRegressor(
-    hidden=2, learning_rate=0.02, schedule="cosine", max_iter=40, random_state=0
+    width=2, learning_rate=0.02, schedule="cosine", max_iter=40, random_state=0
 ).fit(X, y)
 print(f"R² on new sequences: {model.score(X_test, y_test):.3f}")
 print(model.certificate_)

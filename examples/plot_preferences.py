@@ -61,7 +61,7 @@ def human(prompt, answer):
 
 texts = [document() for _ in range(3000)]
 base = LanguageModel(
-    300, layers=2, width=64, heads=4, context=48, max_iter=500, random_state=0
+    300, n_layers=2, width=64, heads=4, context=48, max_iter=500, random_state=0
 ).fit(texts)
 asked = rng.choice(THINGS, 300)
 questions = [f"Q: {thing}? A:" for thing in asked]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,17 +11,23 @@ from numpy.typing import ArrayLike, DTypeLike
 __all__ = [
     "Array",
     "ArrayLike",
+    "Axes",
+    "ClassWeight",
     "Column",
     "CompressedMatrix",
     "DTypeLike",
     "DataFrame",
     "Fit",
+    "GraphLike",
     "Matrix",
     "MatrixLike",
+    "ModuleLike",
+    "NodeLabels",
     "Places",
     "RandomState",
     "Shape",
     "SparseMatrix",
+    "Texts",
     "TextsLike",
     "ThreatLike",
 ]
@@ -94,6 +100,33 @@ class Fit(Protocol):
         """Read a parameter, a fitted attribute or a method."""
 
 
+class Axes(Protocol):
+    """Axes of matplotlib, which nothing here imports."""
+
+    def __getattribute__(self, name: str, /) -> Any:
+        """Read a method, such as ``plot``."""
+
+
+class NodesAndEdges(Protocol):
+    """A graph of networkx."""
+
+    @property
+    def nodes(self) -> Any:
+        """Names of the nodes."""
+
+    @property
+    def edges(self) -> Any:
+        """Pairs of names."""
+
+
+class EdgeIndex(Protocol):
+    """A graph of PyTorch Geometric."""
+
+    @property
+    def edge_index(self) -> Any:
+        """Numbers of the nodes at both ends of each edge, (2, edges)."""
+
+
 class ThreatLike(Protocol):
     """What an attacker may do to a row, such as ``certus.threat.ThreatModel``."""
 
@@ -138,6 +171,16 @@ Places = Array | slice
 Matrix = Array | CompressedMatrix
 #: Rows as users pass them: array-like, sparse, or a table with named columns.
 MatrixLike = ArrayLike | SparseMatrix | DataFrame
+#: Graphs as users pass them: a matrix, a list of edges, networkx, or PyG's Data.
+GraphLike = MatrixLike | Sequence[Sequence[Any]] | NodesAndEdges | EdgeIndex
+#: Labels of nodes: one for each in order, or by name.
+NodeLabels = ArrayLike | Mapping[Any, Any] | None
+#: Weights of classes, by label.
+ClassWeight = Mapping[Any, float] | str | None
+#: The network of an estimator: a name, a module, or a function that makes one.
+ModuleLike = str | Callable[..., Any]
+#: Texts in their order.
+Texts = Sequence[str | bytes]
 #: Documents: strings, or their words.
 TextsLike = Iterable[str] | Iterable[Sequence[str]]
 #: Where random numbers come from; None for numbers that differ from call to call.

@@ -121,7 +121,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
     assert large.read_memory(text) == size
 
 
-def test_what_cannot_be_kept_is_refused(capsys: Any) -> None:
+def test_impossible_limits_are_refused(capsys: Any) -> None:
     for more, said in (
         (["--memory", "lots"], "must be a size such as 2GB"),
         (["--groups", "a"], "needs all rows in memory"),
@@ -135,7 +135,7 @@ def test_what_cannot_be_kept_is_refused(capsys: Any) -> None:
     assert not list(Path().glob("*.certus"))
 
 
-def test_too_little_time_is_said(capsys: Any) -> None:
+def test_too_little_time_is_reported(capsys: Any) -> None:
     assert main(["fit", *FILES, "--target", "kind", "--time-limit", "0.01"]) == 1
     assert "no model was fitted within" in " ".join(capsys.readouterr().err.split())
     assert not list(Path().glob("*.certus"))

@@ -11,7 +11,7 @@ import certus
 from certus.cli import main
 
 SENTENCE = "the cat sat on the mat and the dog sat on the cat. "
-SMALL = ["--set", "layers=1", "--set", "width=16", "--set", "context=32"]
+SMALL = ["--set", "n_layers=1", "--set", "width=16", "--set", "context=32"]
 SHORT = [*SMALL, "--set", "max_iter=30", "--max-time", "60"]
 
 
@@ -30,7 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from certus.language import LanguageModel
 
     model = LanguageModel(
-        layers=1, width=16, context=32, max_iter=40, random_state=0
+        n_layers=1, width=16, context=32, max_iter=40, random_state=0
     ).fit(SENTENCE * 60)
     return model.save(tmp_path_factory.mktemp("lm") / "book.certus")
 

@@ -48,14 +48,14 @@ TABULAR = [
     (neural_network.NeuralClassifier(network, **QUICK), ROWS, SIGNS),
     (neural_network.NeuralRegressor(network, **QUICK), ROWS, NUMBERS),
     (neural_network.ConvNetClassifier(**QUICK), ROWS, SIGNS),
-    (neural_network.ViTClassifier(layers=1, width=8, heads=2, **QUICK), ROWS, SIGNS),
+    (neural_network.ViTClassifier(n_layers=1, width=8, heads=2, **QUICK), ROWS, SIGNS),
 ]
 SEQUENTIAL = [
-    (neural_network.RecurrentClassifier(hidden=4, **QUICK), WORDS, HAS_A),
-    (neural_network.RecurrentRegressor(hidden=4, **QUICK), WORDS, HAS_A + 0.5),
-    (neural_network.SequenceTagger(hidden=4, **QUICK), WORDS, TAGS),
-    (neural_network.Seq2Seq(hidden=4, **QUICK), WORDS, WORDS),
-    (neural_network.Seq2Seq(network="transformer", hidden=4, **QUICK), WORDS, WORDS),
+    (neural_network.RecurrentClassifier(width=4, **QUICK), WORDS, HAS_A),
+    (neural_network.RecurrentRegressor(width=4, **QUICK), WORDS, HAS_A + 0.5),
+    (neural_network.SequenceTagger(width=4, **QUICK), WORDS, TAGS),
+    (neural_network.Seq2Seq(width=4, **QUICK), WORDS, WORDS),
+    (neural_network.Seq2Seq(network="transformer", width=4, **QUICK), WORDS, WORDS),
     (TextConvClassifier(embedding=4, n_filters=4, **QUICK), TEXTS, HAS_A),
 ]
 ALL = pytest.mark.parametrize(

@@ -59,6 +59,56 @@ def test_the_glossary_has_no_other_names() -> None:
             assert set(texts) <= {*used[name], *ESTIMATORS}, name
 
 
+def all_names() -> set[str]:
+    return {*TEXTS, *(name for names in OWN.values() for name in names)}
+
+
+def test_retired_words_do_not_come_back() -> None:
+    known = all_names()
+    for old, new in GLOSSARY["retired"].items():
+        assert old not in known and new in known, old
+
+
+#: Ways to write one idea twice: a count, a size or a share with and without its mark.
+TWINS = (
+    ("", "n_"),
+    ("", "num_"),
+    ("n_", "num_"),
+    ("", "_size"),
+    ("_share", "_fraction"),
+)
+
+
+#: Different ideas that scikit-learn writes this way.
+THEIRS = [("init", "init_size"), ("init", "n_init")]
+
+
+def twins(names: set[str]) -> list[tuple[str, str]]:
+    """Pairs of names that differ by such a mark alone."""
+    found = []
+    for one, other in TWINS:
+        for name in names:
+            if other.endswith("_"):
+                stem = name.removeprefix(one) if name.startswith(one) else None
+                pair = f"{other}{stem}"
+            else:
+                stem = name.removesuffix(one) if name.endswith(one) else None
+                pair = f"{stem}{other}"
+            if stem and pair in names:
+                found.append((name, pair))
+    return found
+
+
+def test_twins_are_found() -> None:
+    assert twins({"patch", "patch_size"}) == [("patch", "patch_size")]
+    assert twins({"steps", "n_steps", "tol"}) == [("steps", "n_steps")]
+    assert twins({"mask_share", "mask_fraction"}) == [("mask_share", "mask_fraction")]
+
+
+def test_no_idea_has_two_names() -> None:
+    assert sorted(twins(all_names())) == THEIRS
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_only_the_first_may_be_given_by_place(name: str) -> None:
     row, mine = ESTIMATORS[name], parameters(name)

@@ -154,7 +154,7 @@ def test_page_is_quiet_and_fits(pages: Path, name: str, width: int) -> None:
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_page_of_a_text_is_quiet_and_fits(tmp_path: Path, width: int) -> None:
     pytest.importorskip("torch")
-    small = {"layers": 2, "width": 16, "heads": 2, "context": 16, "max_iter": 2}
+    small = {"n_layers": 2, "width": 16, "heads": 2, "context": 16, "max_iter": 2}
     model = LanguageModel(**small, random_state=0).fit("to be or not to be " * 9)
     odd = "<script>alert(1)</script>" + "long" * 60 + "\x00 & \u202e ж\n"
     text_report(model, odd).to_html(tmp_path / "text.html")

@@ -90,7 +90,7 @@ def audited() -> Any:
 
 @cache
 def writer() -> Any:
-    small = {"layers": 1, "width": 16, "heads": 2, "context": 16, "max_iter": 2}
+    small = {"n_layers": 1, "width": 16, "heads": 2, "context": 16, "max_iter": 2}
     return language.LanguageModel(**small, random_state=0).fit("to be or not " * 9)
 
 

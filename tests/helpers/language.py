@@ -23,7 +23,7 @@ class SmallModel:
         self, tokenizer: Any = None, seed: int = 0, size: float = 0.1, **config: Any
     ) -> None:
         self.tokenizer_ = tokenizer or ByteTokenizer(special_tokens=(END,))
-        words = {"layers": 2, "width": 32, "heads": 4, "context": 16, **config}
+        words = {"n_layers": 2, "width": 32, "heads": 4, "context": 16, **config}
         self.network_ = Transformer(self.tokenizer_.n_tokens, **words).eval()
         made = torch.Generator().manual_seed(seed)
         with torch.no_grad():

@@ -90,32 +90,32 @@ def images(module=picture, **options):
 
 
 def patches(**options):
-    chosen = {"patch": 4, "layers": 1, "width": 4, "heads": 2}
+    chosen = {"patch_size": 4, "n_layers": 1, "width": 4, "heads": 2}
     return ViTClassifier(**{**chosen, **_plain(options)}), IMAGES, CLASSES
 
 
 def recurrent_classifier(**options):
-    chosen = {"hidden": 2, "cell": "gru"}
+    chosen = {"width": 2, "cell": "gru"}
     return RecurrentClassifier(**{**chosen, **_plain(options)}), SEQUENCES, CLASSES
 
 
 def recurrent_regressor(**options):
-    chosen = {"hidden": 2, "cell": "rnn"}
+    chosen = {"width": 2, "cell": "rnn"}
     return RecurrentRegressor(**{**chosen, **_plain(options)}), SEQUENCES, NUMBERS
 
 
 def tagger(**options):
-    chosen = {"hidden": 2, "embedding": 2, "bidirectional": False}
+    chosen = {"width": 2, "embedding": 2, "bidirectional": False}
     return SequenceTagger(**{**chosen, **_plain(options)}), WORDS, TAGS
 
 
 def translator(**options):
-    chosen = {"hidden": 2}
+    chosen = {"width": 2}
     return Seq2Seq(**{**chosen, **_plain(options)}), WORDS, TAGS
 
 
 def transforming_translator(**options):
-    return translator(network="transformer", hidden=4, heads=2, **options)
+    return translator(network="transformer", width=4, heads=2, **options)
 
 
 def texts(**options):

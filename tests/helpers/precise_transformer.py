@@ -90,7 +90,7 @@ def scores(
     elif config["position"] == "sinusoidal":
         a = angles(T, d // 2)
         x = x + np.stack([np.sin(a), np.cos(a)], axis=2).reshape(T, d)
-    for i in range(config["layers"]):
+    for i in range(config["n_layers"]):
         for part, name in ((attend, "attention"), (feed, "feed_forward")):
             at = f"layers.{i}.{name}"
             if config["norm"] == "pre":

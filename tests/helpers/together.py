@@ -83,9 +83,9 @@ def others():
             "tasks": MultiTaskNetwork(network, **settings).fit(X, several),
             "taught": student.fit(X, y, s),
             "perceptron": MLPClassifier((6,), engine="torch", **settings).fit(X, y),
-            "recurrent": RecurrentRegressor(hidden=4, **settings).fit(long, X[:, 0]),
-            "tagger": SequenceTagger(hidden=4, **settings).fit(long, tags, s),
-            "words": Seq2Seq(hidden=4, **settings).fit(words, words),
+            "recurrent": RecurrentRegressor(width=4, **settings).fit(long, X[:, 0]),
+            "tagger": SequenceTagger(width=4, **settings).fit(long, tags, s),
+            "words": Seq2Seq(width=4, **settings).fit(words, words),
         }
 
 

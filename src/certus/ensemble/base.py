@@ -23,7 +23,7 @@ from certus.ensemble import hist_trees
 from certus.ensemble.reading import read_trees
 from certus.evidence import TreesWitness
 from certus.trees import TreeEnsemble
-from certus.typing import Array
+from certus.typing import Array, Column, Fit, MatrixLike
 from certus.verify import ScoreRange, score_range
 
 #: Results of scikit-learn's fit that are numbers, and kept as they are.
@@ -42,7 +42,9 @@ class TreesBase(Estimator):
     levels_: dict[int, Array]
     classes_: Any
 
-    def _grow(self, X: Any, y: Any, sample_weight: Any, **rows: Any) -> Fitted:
+    def _grow(
+        self, X: MatrixLike, y: Column, sample_weight: Column, **rows: Any
+    ) -> Fitted:
         """Fit scikit-learn's estimator and keep its numbers."""
         cls = getattr(sklearn.ensemble, self._class_name())
         params = {**self.get_params(deep=False), "verbose": 0}  # the library is silent
@@ -80,7 +82,7 @@ class TreesBase(Estimator):
                 return cls.__name__
         raise TypeError("A tree ensemble is a subclass of one in certus.ensemble.")
 
-    def tree_rows(self, X: Any) -> Array:
+    def tree_rows(self, X: MatrixLike) -> Array:
         """X as numbers, in the way the trees see it: categories as codes.
 
         Parameters
@@ -129,7 +131,7 @@ class TreesBase(Estimator):
         check_is_fitted(self)
         return score_range(self, low, high, missing)
 
-    def _answers(self, X: Any) -> Array:
+    def _answers(self, X: MatrixLike) -> Array:
         """Numbers or probabilities of the rows."""
         rows = self.tree_rows(X)  # says so if the model is not fitted
         return self.trees_.predict(rows)
@@ -137,7 +139,7 @@ class TreesBase(Estimator):
     def _labels(self, codes: Array) -> Array:
         return np.asarray(self.classes_)[codes]
 
-    def _finite(self, X: Any) -> Any:
+    def _finite(self, X: MatrixLike) -> Any:
         """Which cells scikit-learn's validation refuses: none."""
         return False
 
@@ -161,7 +163,7 @@ class ForestBase(TreesBase):
 
     criterion: str
 
-    def _finite(self, X: Any) -> Any:
+    def _finite(self, X: MatrixLike) -> Any:
         """Infinite cells, and missing ones where the criterion knows no place."""
         holes = get_tags(self).input_tags.allow_nan and not sparse.issparse(X)
         return "allow-nan" if holes else True
@@ -189,7 +191,7 @@ def coded_rows(X: Any, levels: dict[int, Array]) -> Array:
     return found
 
 
-def _held_out(grown: Any, y: Any, n: int) -> Array | None:
+def _held_out(grown: Fit, y: Column, n: int) -> Array | None:
     """Rows that scikit-learn held out to stop early, drawn again with its own seed."""
     if not getattr(grown, "do_early_stopping_", False):
         return None

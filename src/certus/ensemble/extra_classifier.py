@@ -5,13 +5,14 @@ f(x) = mean over trees of the shares of the labels in leaf_t(x)
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sklearn.base import ClassifierMixin
 
 from certus.base import certified_fit
 from certus.ensemble.base import ForestBase
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, ClassWeight, MatrixLike, RandomState
 
 
 class ExtraTreesClassifier(ClassifierMixin, ForestBase):
@@ -102,22 +103,22 @@ class ExtraTreesClassifier(ClassifierMixin, ForestBase):
         *,
         criterion: str = "gini",
         max_depth: int | None = None,
-        min_samples_split: Any = 2,
+        min_samples_split: int | float = 2,
         min_samples_leaf: int = 1,
         min_weight_fraction_leaf: float = 0.0,
-        max_features: Any = "sqrt",
+        max_features: int | float | str | None = "sqrt",
         max_leaf_nodes: int | None = None,
         min_impurity_decrease: float = 0.0,
         bootstrap: bool = False,
-        oob_score: Any = False,
+        oob_score: bool | Callable[..., float] = False,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         warm_start: bool = False,
-        class_weight: Any = None,
+        class_weight: ClassWeight = None,
         ccp_alpha: float = 0.0,
-        max_samples: Any = None,
-        monotonic_cst: Any = None,
+        max_samples: int | float | None = None,
+        monotonic_cst: ArrayLike | Mapping[str, int] | None = None,
     ) -> None:
         self.n_estimators = n_estimators
         self.criterion = criterion

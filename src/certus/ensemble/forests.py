@@ -11,7 +11,7 @@ import numpy as np
 
 from certus.ensemble.joining import ReadTree, join
 from certus.trees import TreeEnsemble
-from certus.typing import Array
+from certus.typing import Array, Fit, MatrixLike
 
 _KINDS = ("RandomForest", "ExtraTrees", "DecisionTree", "ExtraTree", "GradientBoosting")
 CLASSES = {
@@ -45,13 +45,13 @@ def read(model: Any) -> TreeEnsemble:
     )
 
 
-def rows(model: Any, X: Any) -> Array:
+def rows(model: Fit, X: MatrixLike) -> Array:
     """X as float32 numbers."""
     X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
     return np.asarray(X, dtype=np.float32)
 
 
-def _boosted(model: Any) -> TreeEnsemble:
+def _boosted(model: Fit) -> TreeEnsemble:
     k = model.estimators_.shape[1]
     if model.init is not None and model.init != "zero":
         raise ValueError(
@@ -78,7 +78,7 @@ def _boosted(model: Any) -> TreeEnsemble:
     )
 
 
-def _start(model: Any, k: int) -> Array:
+def _start(model: Fit, k: int) -> Array:
     """Scores of the constant model that boosting started from."""
     if isinstance(model.init_, str):  # "zero"
         return np.zeros(k)
@@ -92,7 +92,7 @@ def _start(model: Any, k: int) -> Array:
     return np.asarray(logs - logs.mean())
 
 
-def _tree(tree: Any, *, shares: bool = False, scale: float = 1.0) -> ReadTree:
+def _tree(tree: Fit, *, shares: bool = False, scale: float = 1.0) -> ReadTree:
     leaf = tree.children_left < 0
     value = tree.value[:, :, 0] if not shares else tree.value[:, 0, :]
     if shares:

@@ -8,13 +8,14 @@ leaf.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sklearn.base import RegressorMixin
 
 from certus.base import certified_fit
 from certus.ensemble.base import TreesBase
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
@@ -120,26 +121,26 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
         self,
         loss: str = "squared_error",
         *,
-        quantile: Any = None,
+        quantile: float | None = None,
         learning_rate: float = 0.1,
         max_iter: int = 100,
         max_leaf_nodes: int | None = 31,
         max_depth: int | None = None,
         min_samples_leaf: int = 20,
         l2_regularization: float = 0.0,
-        max_features: Any = 1.0,
+        max_features: int | float | str | None = 1.0,
         max_bins: int = 255,
-        categorical_features: Any = "from_dtype",
-        monotonic_cst: Any = None,
-        interaction_cst: Any = None,
+        categorical_features: ArrayLike | None = "from_dtype",
+        monotonic_cst: ArrayLike | Mapping[str, int] | None = None,
+        interaction_cst: Sequence[Any] | str | None = None,
         warm_start: bool = False,
-        early_stopping: Any = "auto",
-        scoring: Any = "loss",
-        validation_fraction: Any = 0.1,
+        early_stopping: bool | str = "auto",
+        scoring: str | Callable[..., float] | None = "loss",
+        validation_fraction: int | float | None = 0.1,
         n_iter_no_change: int = 10,
         tol: float = 1e-07,
         verbose: int = 0,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.loss = loss
         self.quantile = quantile

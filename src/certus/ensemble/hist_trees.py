@@ -14,7 +14,7 @@ import numpy as np
 
 from certus.ensemble.joining import ReadTree, join
 from certus.trees import TreeEnsemble
-from certus.typing import Array
+from certus.typing import Array, Fit, MatrixLike
 
 CLASSES = {
     "sklearn": ("HistGradientBoostingClassifier", "HistGradientBoostingRegressor")
@@ -40,7 +40,7 @@ def read(model: Any) -> TreeEnsemble:
     )
 
 
-def rows(model: Any, X: Any) -> Array:
+def rows(model: Fit, X: MatrixLike) -> Array:
     """Numbers in the columns of X; categories as codes."""
     if model._preprocessor is None:
         return np.asarray(X, dtype=np.float64)
@@ -52,7 +52,7 @@ def rows(model: Any, X: Any) -> Array:
     return found
 
 
-def column_order(model: Any) -> Array:
+def column_order(model: Fit) -> Array:
     """The column of X at each place of scikit-learn's encoded matrix."""
     n = int(model.n_features_in_)
     if model._preprocessor is None:
@@ -61,7 +61,7 @@ def column_order(model: Any) -> Array:
     return np.concatenate([np.flatnonzero(coded), np.flatnonzero(~coded)])
 
 
-def levels(model: Any) -> dict[int, Array]:
+def levels(model: Fit) -> dict[int, Array]:
     """The categories of each column that has them, without the missing one."""
     if model._preprocessor is None:
         return {}
@@ -74,7 +74,7 @@ def levels(model: Any) -> dict[int, Array]:
     return found
 
 
-def _known_words(model: Any) -> dict[int, Array]:
+def _known_words(model: Fit) -> dict[int, Array]:
     """Bits of the categories that each column of X has."""
     bits = {}
     for column, each in levels(model).items():
@@ -83,7 +83,7 @@ def _known_words(model: Any) -> dict[int, Array]:
     return bits
 
 
-def _tree(predictor: Any, columns: Array, known: dict[int, Array]) -> ReadTree:
+def _tree(predictor: Fit, columns: Array, known: dict[int, Array]) -> ReadTree:
     nodes = predictor.nodes
     leaf = nodes["is_leaf"].astype(bool)
     feature = np.where(leaf, -1, columns[nodes["feature_idx"].astype(np.int64)])
@@ -106,7 +106,7 @@ def _tree(predictor: Any, columns: Array, known: dict[int, Array]) -> ReadTree:
     )
 
 
-def _link(model: Any, k: int) -> str:
+def _link(model: Fit, k: int) -> str:
     if hasattr(model, "classes_"):
         return "logistic" if k == 1 else "softmax"
     return "exp" if model.loss in ("poisson", "gamma") else "identity"

@@ -12,7 +12,7 @@ import numpy as np
 
 from certus.ensemble.joining import ReadTree, join, words_of
 from certus.trees import TreeEnsemble
-from certus.typing import Array
+from certus.typing import Array, Fit, MatrixLike
 
 CLASSES = {"lightgbm": ("LGBMClassifier", "LGBMRegressor", "Booster")}
 
@@ -52,7 +52,7 @@ def read(model: Any) -> TreeEnsemble:
     )
 
 
-def rows(model: Any, X: Any) -> Array:
+def rows(model: Fit, X: MatrixLike) -> Array:
     """X as numbers; columns of categories of a data frame as codes."""
     return frame_numbers(X, getattr(_booster(model), "pandas_categorical", None))
 
@@ -75,7 +75,7 @@ def frame_numbers(X: Any, lists: Any = None) -> Array:
     return np.stack(found, axis=1)
 
 
-def _booster(model: Any) -> Any:
+def _booster(model: Fit) -> Any:
     return getattr(model, "booster_", model)
 
 

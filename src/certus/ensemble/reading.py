@@ -13,6 +13,7 @@ from typing import Any
 
 from certus.ensemble import forests, hist_trees, lightgbm_trees, xgboost_trees
 from certus.trees import TreeEnsemble as TreeEnsemble
+from certus.typing import Fit, MatrixLike
 from certus.verify import ScoreRange
 from certus.verify import score_range as verified_range
 
@@ -25,7 +26,7 @@ _READERS: dict[tuple[str, str], tuple[Callable[[Any], Any], Callable[..., Any]]]
 }
 
 
-def read_trees(model: Any) -> TreeEnsemble:
+def read_trees(model: Fit) -> TreeEnsemble:
     """The trees of a fitted model as arrays, with a compiled predictor.
 
     Parameters
@@ -57,7 +58,7 @@ def read_trees(model: Any) -> TreeEnsemble:
     return found
 
 
-def read_rows(model: Any, X: Any) -> Any:
+def read_rows(model: Fit, X: MatrixLike) -> Any:
     """X as numbers in the way the model's trees see it: categories as codes.
 
     Parameters
@@ -86,7 +87,7 @@ def read_rows(model: Any, X: Any) -> Any:
     return _reader(model)[1](model, X)
 
 
-def score_range(model: Any, low: Any, high: Any, missing: Any = False) -> ScoreRange:
+def score_range(model: Fit, low: Any, high: Any, missing: Any = False) -> ScoreRange:
     """The range of the scores of a model's trees over a box of rows, proved.
 
     Scores are sums of leaves, before the link. The verifier reads the trees itself and
@@ -125,7 +126,7 @@ def score_range(model: Any, low: Any, high: Any, missing: Any = False) -> ScoreR
     return verified_range(model, low, high, missing)
 
 
-def can_read(model: Any) -> bool:
+def can_read(model: Fit) -> bool:
     """Whether there is a reader for the model's class.
 
     Parameters
@@ -136,7 +137,7 @@ def can_read(model: Any) -> bool:
     return hasattr(model, "trees_") or _found(model) is not None
 
 
-def _found(model: Any) -> Any:
+def _found(model: Fit) -> Any:
     for kind in type(model).__mro__:
         reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
         if reader is not None:
@@ -144,7 +145,7 @@ def _found(model: Any) -> Any:
     return None
 
 
-def _reader(model: Any) -> Any:
+def _reader(model: Fit) -> Any:
     reader = _found(model)
     if reader is None:
         names = ", ".join(sorted({name for _, name in _READERS}))

@@ -14,7 +14,7 @@ import numpy as np
 from certus.ensemble.joining import ReadTree, join, words_of
 from certus.ensemble.lightgbm_trees import frame_numbers
 from certus.trees import TreeEnsemble
-from certus.typing import Array
+from certus.typing import Array, Fit, MatrixLike
 
 CLASSES = {"xgboost": ("XGBClassifier", "XGBRegressor", "Booster")}
 
@@ -60,7 +60,7 @@ def read(model: Any) -> TreeEnsemble:
     )
 
 
-def rows(model: Any, X: Any) -> Array:
+def rows(model: Fit, X: MatrixLike) -> Array:
     """X as float32 numbers; columns of categories of a data frame as codes."""
     missing = getattr(model, "missing", np.nan)
     if missing is not None and missing == missing:
@@ -72,7 +72,7 @@ def rows(model: Any, X: Any) -> Array:
         return frame_numbers(X).astype(np.float32)
 
 
-def _start(text: Any, link: str, k: int) -> Array:
+def _start(text: str, link: str, k: int) -> Array:
     """Scores before the first tree, from the stated base value."""
     told = json.loads(text) if isinstance(text, str) else text
     base = np.broadcast_to(np.float32(told).astype(np.float64), (k,))

@@ -61,7 +61,7 @@ class NormalizingFlow(TransformerMixin, ExplicitModel):
 
     Parameters
     ----------
-    layers : {"spline", "affine", "monotone", "sum_of_squares", "linear", "planar"}, \
+    layer : {"spline", "affine", "monotone", "sum_of_squares", "linear", "planar"}, \
 default="spline"
         Kind of layers. Rational-quadratic splines; shifts and scales (MAF,
         or Real NVP with ``coupling``); sums of steps (NAF); integrals of squared
@@ -131,7 +131,7 @@ default="spline"
     def __init__(
         self,
         *,
-        layers: str = "spline",
+        layer: str = "spline",
         coupling: bool = False,
         n_layers: int = 2,
         base: str = "mixture",
@@ -159,7 +159,7 @@ default="spline"
 
     def _check(self) -> None:
         super()._check()
-        check_choice("layers", self.layers, KINDS)
+        check_choice("layer", self.layer, KINDS)
         check_choice("coupling", self.coupling, (False, True))
         check_choice("base", self.base, ("mixture", "normal"))
         check_number("n_layers", self.n_layers, 1, integer=True)
@@ -169,21 +169,21 @@ default="spline"
         require_counts("hidden_layer_sizes", self.hidden_layer_sizes)
 
     def _prepare(self, Z: Array, held: Array | None, rng: np.random.Generator) -> None:
-        if self.base == "normal" or self.layers == "linear":
+        if self.base == "normal" or self.layer == "linear":
             self.mixture_ = gaussian(Z)
         else:
             self.mixture_ = best_mixture(Z, held, self.n_components, rng)
         # Splines end where few rows are; other maps see all rows within ±1.
-        share = BEYOND if self.layers == "spline" else 0.0
+        share = BEYOND if self.layer == "spline" else 0.0
         low, high = np.quantile(Z, (share, 1 - share), axis=0)
         self._box = 0.5 * (low + high), (0.5 + MARGIN) * (high - low)
 
     def _build(self, width: int, n_classes: int) -> nn.Module:
         start = MixtureStart.of(self.mixture_)
-        linear = self.layers == "linear"
+        linear = self.layer == "linear"
         module = Flow(
             width,
-            self.layers,
+            self.layer,
             coupling=bool(self.coupling),
             n_layers=1 if linear else int(self.n_layers),
             hidden=tuple(self.hidden_layer_sizes),
@@ -201,7 +201,7 @@ default="spline"
 
     def _closed_form(self, width: int) -> nn.Module | None:
         """The best linear flow: rows become uncorrelated with mean 0 and spread 1."""
-        if self.layers != "linear":
+        if self.layer != "linear":
             return None
         module: Any = self._build(width, 0).double()
         _, means, factors = MixtureStart.of(self.mixture_)
@@ -217,7 +217,7 @@ default="spline"
     def _state(self, module: Any) -> dict[str, Any]:
         """Float64 from here on, with the mixture and the box as they were fitted."""
         network: Any = copy.deepcopy(module).double().cpu().eval()
-        if self.layers != "linear":
+        if self.layer != "linear":
             network.start_at(*MixtureStart.of(self.mixture_))
         return {"network_": network}
 

@@ -9,7 +9,6 @@ distribution, however the nodes depend on one another.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -17,13 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from certus.base import check_number
 from certus.certificate import Certificate, Status
 from certus.edges import class_places, read_labels
+from certus.typing import Column, Fit
 from certus.verify import node_accuracy_claim
 
 __all__ = ["node_accuracy"]
 
 
 def node_accuracy(
-    model: Any, y: Any, trained: Any, *, delta: float = 0.05
+    model: Fit, y: Column, trained: Column, *, delta: float = 0.05
 ) -> Certificate:
     """State the accuracy of a model on the nodes of its graph it was not trained on.
 

@@ -19,13 +19,13 @@ from scipy import sparse
 from certus.base import check_choice
 from certus.edge_kernels import product
 from certus.edges import read_graph
-from certus.typing import Array, ArrayLike
+from certus.typing import Array, ArrayLike, CompressedMatrix, GraphLike
 
 __all__ = ["graph_filter", "renormalized_adjacency"]
 SHIFTS = ("adjacency", "normalized", "renormalized")
 
 
-def scaled(A: Any, left: Array, right: Array) -> Any:
+def scaled(A: CompressedMatrix, left: Array, right: Array) -> Any:
     """diag(left) A diag(right) in CSR."""
     A = sparse.csr_array(A)
     rows = np.repeat(left, np.diff(A.indptr))
@@ -34,35 +34,35 @@ def scaled(A: Any, left: Array, right: Array) -> Any:
     )
 
 
-def with_loops(A: Any) -> Any:
+def with_loops(A: CompressedMatrix) -> Any:
     """A + I in CSR."""
     found = sparse.csr_array(A + sparse.eye_array(A.shape[0], format="csr"))
     found.sort_indices()
     return found
 
 
-def renormalized(A: Any) -> Any:
+def renormalized(A: CompressedMatrix) -> Any:
     """Q of an adjacency matrix."""
     A = with_loops(A)
     root = 1.0 / np.sqrt(np.asarray(A.sum(axis=1)).ravel())
     return scaled(A, root, root)
 
 
-def mean_of_neighbours(A: Any) -> Any:
+def mean_of_neighbours(A: CompressedMatrix) -> Any:
     """D⁻¹A; zero rows where there are no neighbours."""
     d = np.asarray(A.sum(axis=1)).ravel()
     left = np.divide(1.0, d, out=np.zeros_like(d), where=d > 0)
     return scaled(A, left, np.ones(A.shape[0]))
 
 
-def mixed(Q: Any, X: Any, times: int) -> Any:
+def mixed(Q: CompressedMatrix, X: Any, times: int) -> Any:
     """Q^times X; sparse features stay sparse."""
     for _ in range(times):
         X = sparse.csr_array(Q @ X) if sparse.issparse(X) else product(Q, X)
     return X
 
 
-def renormalized_adjacency(graph: Any) -> Any:
+def renormalized_adjacency(graph: GraphLike) -> Any:
     """The matrix Q = D̃^{-1/2}(A + I)D̃^{-1/2} of a graph.
 
     Symmetric, with eigenvalues in (−1, 1]; the largest belongs to D̃^{1/2}1.
@@ -86,7 +86,7 @@ def renormalized_adjacency(graph: Any) -> Any:
 
 
 def graph_filter(
-    graph: Any,
+    graph: GraphLike,
     coefficients: ArrayLike,
     X: ArrayLike | None = None,
     *,

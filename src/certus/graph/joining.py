@@ -15,6 +15,7 @@ from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 
 from certus.base import require_finite, validate_data
 from certus.edges import features_of, read_graph
+from certus.typing import CompressedMatrix, Fit, GraphLike, MatrixLike
 
 #: Said where a model without features meets another graph.
 _OWN = (
@@ -34,7 +35,7 @@ def near_rows(X: Any, k: int) -> Any:
     return sparse.csr_array(near.maximum(near.T))
 
 
-def joined(A: Any, X: Any, new: Any, k: int) -> tuple[Any, Any]:
+def joined(A: CompressedMatrix, X: Any, new: Any, k: int) -> tuple[Any, Any]:
     """A graph with further rows, each of which reads its k nearest nodes."""
     n, m = A.shape[0], new.shape[0]
     near = NearestNeighbors(n_neighbors=min(k, n)).fit(X)
@@ -47,7 +48,7 @@ def joined(A: Any, X: Any, new: Any, k: int) -> tuple[Any, Any]:
     return both, rows
 
 
-def checked_features(model: Any, X: Any, reset: bool) -> Any:
+def checked_features(model: Fit, X: MatrixLike | None, reset: bool) -> Any:
     """Features of nodes as an array or CSR matrix of real numbers."""
     X = validate_data(
         model,
@@ -61,20 +62,24 @@ def checked_features(model: Any, X: Any, reset: bool) -> Any:
     return X
 
 
-def read_nodes(model: Any, X: Any, graph: Any) -> tuple[Any, Any, list[Any] | None]:
+def read_nodes(
+    model: Fit, X: MatrixLike | None, graph: GraphLike | None
+) -> tuple[Any, Any, list[Any] | None]:
     """Adjacency, features and names of the nodes of a fit."""
     if graph is not None and X is None:
         X = features_of(graph)
     if X is None and graph is None:
         raise ValueError("Pass X, graph or both; got neither.")
-    X = None if X is None else checked_features(model, X, reset=True)
+    rows = None if X is None else checked_features(model, X, reset=True)
     if graph is None:
-        return near_rows(X, int(model.n_neighbors)), X, None
-    A, names = read_graph(graph, None if X is None else X.shape[0])
-    return A, X, names
+        return near_rows(rows, int(model.n_neighbors)), rows, None
+    A, names = read_graph(graph, None if rows is None else rows.shape[0])
+    return A, rows, names
 
 
-def nodes_to_predict(model: Any, X: Any, graph: Any) -> tuple[Any, Any, Any]:
+def nodes_to_predict(
+    model: Fit, X: MatrixLike | None, graph: GraphLike | None
+) -> tuple[Any, Any, Any]:
     """Adjacency, features, and the places of the nodes that are asked for."""
     n = model.graph_.shape[0]
     if X is None and graph is None:

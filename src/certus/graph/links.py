@@ -22,7 +22,14 @@ from certus.certificate import Evidence
 from certus.edge_kernels import product
 from certus.edges import read_graph
 from certus.graph.filters import renormalized
-from certus.typing import Array, RandomState
+from certus.typing import (
+    Array,
+    ArrayLike,
+    Column,
+    CompressedMatrix,
+    GraphLike,
+    RandomState,
+)
 
 #: Up to this many nodes all eigenvectors are computed.
 SMALL = 400
@@ -103,7 +110,7 @@ class LinkPredictor(Model):
         self.random_state = random_state
 
     @certified_fit
-    def fit(self, graph: Any, y: Any = None) -> Any:
+    def fit(self, graph: GraphLike, y: Column = None) -> Any:
         """Find the vectors of the nodes.
 
         Parameters
@@ -138,7 +145,7 @@ class LinkPredictor(Model):
         self.eigenvalues_, self.eigenvectors_ = values[order], V[:, order]
         return Fitted(Evidence("links"), (None, graph), None)
 
-    def decision_function(self, pairs: Any) -> Array:
+    def decision_function(self, pairs: ArrayLike) -> Array:
         """Scores of pairs of nodes; higher means that a link is more likely.
 
         Parameters
@@ -170,7 +177,9 @@ class LinkPredictor(Model):
         return np.einsum("pc,c,pc->p", V[ends[:, 0]], powers, V[ends[:, 1]])
 
 
-def _held_out(A: Any, share: float, rng: np.random.Generator) -> tuple[Array, Array]:
+def _held_out(
+    A: CompressedMatrix, share: float, rng: np.random.Generator
+) -> tuple[Array, Array]:
     """Edges drawn at random, and as many pairs of nodes without an edge."""
     upper = sparse.coo_array(sparse.triu(A, 1))
     ends = np.column_stack(upper.coords).astype(np.int64)
@@ -192,7 +201,7 @@ def _held_out(A: Any, share: float, rng: np.random.Generator) -> tuple[Array, Ar
     return chosen, np.column_stack([keys // n, keys % n])
 
 
-def _without(A: Any, edges: Array) -> Any:
+def _without(A: CompressedMatrix, edges: Array) -> Any:
     """A without some of its edges."""
     n = A.shape[0]
     i, j = np.r_[edges[:, 0], edges[:, 1]], np.r_[edges[:, 1], edges[:, 0]]

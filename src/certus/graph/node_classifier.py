@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Claim
@@ -34,7 +34,13 @@ from certus.neural_network.parameters import (
 from certus.neural_network.row_targets import ClassTargets
 from certus.neural_network.run import TrainingRun
 from certus.neural_network.wrapping import dtype_of
-from certus.typing import Array
+from certus.typing import (
+    Array,
+    Column,
+    GraphLike,
+    MatrixLike,
+    NodeLabels,
+)
 
 
 @trained_with(
@@ -65,8 +71,8 @@ class NodeClassifier(ClassTargets):
     Parameters
     ----------
     layer : {"gcn", "sage", "gat"}, default="gcn"
-        How a layer mixes the vectors of neighbours. By Q = D̃^{-1/2}(A + I)D̃^{-1/2}; by
-        their mean beside the node's own vector; or by attention.
+        Kind of layers. By Q = D̃^{-1/2}(A + I)D̃^{-1/2}; by their mean beside the
+        node's own vector; or by attention.
     hidden_layer_sizes : sequence of int, default=(64,)
         Number of units in each hidden layer. With L of them a prediction reads nodes
         L + 1 edges away.
@@ -118,7 +124,9 @@ class NodeClassifier(ClassTargets):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, X: Any, y: Any, *, graph: Any = None) -> Any:
+    def fit(
+        self, X: MatrixLike | None, y: NodeLabels, *, graph: GraphLike | None = None
+    ) -> Any:
         """Learn from the nodes that have a label.
 
         Parameters
@@ -141,16 +149,16 @@ optional
         """
         self._check_training()
         given = X if graph is None else (X, graph)
-        A, X, names = read_nodes(self, X, graph)
+        A, features, names = read_nodes(self, X, graph)
         line = read_labels(y, A.shape[0], names)
         _, codes = class_places(line, signs=graph is None)
         known = np.flatnonzero(codes >= 0)
         labels = (
             np.array(line[known].tolist()) if line.dtype.kind == "O" else (line[known])
         )
-        done = self._fit(NodeRows(A, X, known), labels)
-        self.graph_, self.X_ = A, X
-        everything = NodeRows(A, X, np.arange(A.shape[0]))
+        done = self._fit(NodeRows(A, features, known), labels)
+        self.graph_, self.X_ = A, features
+        everything = NodeRows(A, features, np.arange(A.shape[0]))
         z = self._outputs(everything)
         self.label_distributions_ = self._probabilities(z)
         self.transduction_ = self.classes_[self._decide(z)]
@@ -162,11 +170,11 @@ optional
     def _read_X(self, X: Any, reset: bool) -> Any:
         return X
 
-    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
+    def _rows(self, X: NodeRows, module: nn.Module) -> NetworkInputs:
         depth = len(tuple(self.hidden_layer_sizes)) + 1
         return NodeInputs(X, self.layer, depth, dtype_of(module), self.device)
 
-    def _build(self, X: Any, targets: Targets) -> nn.Module:
+    def _build(self, X: NodeRows, targets: Targets) -> nn.Module:
         return GraphNetwork(
             X.shape[1],
             tuple(self.hidden_layer_sizes),
@@ -179,7 +187,7 @@ optional
     def _try(self, module: nn.Module, rows: NetworkInputs, targets: Targets) -> None:
         """Our own module fits its data."""
 
-    def _batches(self, rows: Any, chosen: Any, run: TrainingRun) -> Any:
+    def _batches(self, rows: Any, chosen: Tensor, run: TrainingRun) -> Any:
         found = super()._batches(rows, chosen, run)
         if rows.mixing.M.shape[0] > 10_000:  # the whole graph is computed
             run.threads = None
@@ -202,7 +210,7 @@ optional
             raise ValueError("augment must be None: nodes are not changed in training.")
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self, witness: Any, X: Any, y: Any, sample_weight: Column, level: str
     ) -> list[Claim]:
         if not isinstance(X, NodeRows):  # as certify passes it
             check_is_fitted(self, "module_")
@@ -228,12 +236,14 @@ optional
         state = self.module_.state_dict()
         return {name: value.detach().cpu().numpy() for name, value in state.items()}
 
-    def _scores(self, X: Any, graph: Any) -> Array:
+    def _scores(self, X: MatrixLike | None, graph: GraphLike | None) -> Array:
         check_is_fitted(self, "module_")
         nodes = NodeRows(*nodes_to_predict(self, X, graph))
         return self._outputs(nodes)
 
-    def predict_proba(self, X: Any = None, *, graph: Any = None) -> Array:
+    def predict_proba(
+        self, X: MatrixLike | None = None, *, graph: GraphLike | None = None
+    ) -> Array:
         """Probabilities of the classes of nodes.
 
         Parameters
@@ -252,7 +262,9 @@ optional
         """
         return self._probabilities(self._scores(X, graph))
 
-    def predict(self, X: Any = None, *, graph: Any = None) -> Array:
+    def predict(
+        self, X: MatrixLike | None = None, *, graph: GraphLike | None = None
+    ) -> Array:
         """The most probable class of nodes.
 
         Parameters

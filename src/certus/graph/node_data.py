@@ -15,7 +15,7 @@ from scipy import sparse
 from torch import Tensor
 
 from certus.graph.filters import mean_of_neighbours, mixed, renormalized, with_loops
-from certus.typing import Array
+from certus.typing import Array, CompressedMatrix, DTypeLike, Matrix
 
 
 class NodeRows:
@@ -31,14 +31,14 @@ class NodeRows:
         Numbers of the nodes.
     """
 
-    def __init__(self, A: Any, X: Any, nodes: Array) -> None:
+    def __init__(self, A: CompressedMatrix, X: Matrix | None, nodes: Array) -> None:
         self.A, self.X, self.nodes = A, X, nodes
 
     def __len__(self) -> int:
         """How many rows there are."""
         return len(self.nodes)
 
-    def __getitem__(self, rows: Any) -> NodeRows:
+    def __getitem__(self, rows: Array) -> NodeRows:
         """Some of the nodes, in the same graph."""
         return NodeRows(self.A, self.X, self.nodes[rows])
 
@@ -47,7 +47,9 @@ class NodeRows:
         """Nodes and features."""
         return len(self.nodes), self.A.shape[0] if self.X is None else self.X.shape[1]
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> Array:
         """All numbers in one line, for the fingerprint of a checkpoint."""
         X: Any = np.zeros(0) if self.X is None else self.X
         if sparse.issparse(X):
@@ -71,7 +73,7 @@ class MixingMatrix(NamedTuple):
     Z: Any
 
 
-def mixing_of(layer: str, A: Any, X: Any) -> MixingMatrix:
+def mixing_of(layer: str, A: CompressedMatrix, X: Any) -> MixingMatrix:
     """What a kind of layer needs of a graph."""
     if layer == "gcn":
         Q = renormalized(A)
@@ -100,7 +102,12 @@ class NodeInputs:
     """
 
     def __init__(
-        self, rows: NodeRows, layer: str, depth: int, dtype: torch.dtype, device: Any
+        self,
+        rows: NodeRows,
+        layer: str,
+        depth: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
     ) -> None:
         self.nodes = rows.nodes
         self.mixing = mixing_of(layer, rows.A, rows.features())
@@ -114,7 +121,7 @@ class NodeInputs:
         """How many rows there are."""
         return len(self.nodes)
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Array) -> tuple[Tensor, ...]:
         """Features, matrices of the layers, and the places of these rows."""
         nodes = self.nodes[_index(rows)]
         if self._known is None or not np.array_equal(self._known[0], nodes):
@@ -146,7 +153,7 @@ class NodeInputs:
             return [empty, none, *self._matrix(Z), *parts]
         return [torch.from_numpy(np.ascontiguousarray(Z)).to(self.dtype), *parts]
 
-    def _matrix(self, M: Any) -> list[Tensor]:
+    def _matrix(self, M: CompressedMatrix) -> list[Tensor]:
         """A matrix in CSR and its transpose in CSR."""
         M = sparse.csr_array(M)
         found = []
@@ -172,5 +179,5 @@ class WholeBatch:
         return [self.chosen]
 
 
-def _index(rows: Any) -> Any:
+def _index(rows: Array) -> Any:
     return rows.cpu().numpy() if isinstance(rows, Tensor) else rows

@@ -20,7 +20,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.edge_kernels import product
 from certus.edges import read_graph
-from certus.typing import Array
+from certus.typing import Array, Column, GraphLike
 
 
 class PersonalizedPageRank(Model):
@@ -83,7 +83,7 @@ class PersonalizedPageRank(Model):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, graph: Any, y: Any = None) -> Any:
+    def fit(self, graph: GraphLike, y: Column = None) -> Any:
         """Rank the nodes.
 
         Parameters
@@ -128,7 +128,7 @@ class PersonalizedPageRank(Model):
         return Fitted(Evidence("pagerank"), (None, graph), y, None, status)
 
 
-def _beginnings(y: Any, n: int, names: list[Any] | None) -> Array:
+def _beginnings(y: Column, n: int, names: list[Any] | None) -> Array:
     """Shares of the walks that begin at each node."""
     if y is None:
         return np.full(n, 1.0 / n)

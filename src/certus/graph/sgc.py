@@ -32,7 +32,15 @@ from certus.linear_model.logistic import (
     solve_logistic,
     store_logistic,
 )
-from certus.typing import Array
+from certus.typing import (
+    Array,
+    ClassWeight,
+    CompressedMatrix,
+    GraphLike,
+    Matrix,
+    MatrixLike,
+    NodeLabels,
+)
 
 #: Fitted attributes that predictions need.
 _LEARNED = ("classes_", "coef_", "intercept_", "graph_", "X_")
@@ -43,7 +51,7 @@ class SGCClassifier(ClassifierMixin, Estimator):
 
     Objective
     ---------
-    Σ ℓ(yᵢ, Wzᵢ + b) + ‖W‖²/(2C) over nodes with a label, Z = Q^steps X with
+    Σ ℓ(yᵢ, Wzᵢ + b) + ‖W‖²/(2C) over nodes with a label, Z = Q^n_steps X with
     Q = D̃^{-1/2}(A + I)D̃^{-1/2}.
 
     Certificate
@@ -57,9 +65,8 @@ class SGCClassifier(ClassifierMixin, Estimator):
 
     Parameters
     ----------
-    steps : int, default=2
-        How often features are mixed; a prediction reads nodes up to this many edges
-        away.
+    n_steps : int, default=2
+        Number of steps along edges that features are averaged over.
     C : float, default=1.0
         Inverse strength of the penalty. Mixed features are small where each node has
         one of its own: raise C there.
@@ -112,17 +119,17 @@ class SGCClassifier(ClassifierMixin, Estimator):
 
     def __init__(
         self,
-        steps: int = 2,
+        n_steps: int = 2,
         *,
         C: float = 1.0,
         fit_intercept: bool = True,
-        class_weight: Any = None,
+        class_weight: ClassWeight = None,
         n_neighbors: int = 7,
         max_iter: int = 100,
         tol: float = 1e-6,
         max_time: float | None = None,
     ) -> None:
-        self.steps = steps
+        self.n_steps = n_steps
         self.C = C
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
@@ -132,7 +139,9 @@ class SGCClassifier(ClassifierMixin, Estimator):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, *, graph: Any = None) -> Any:
+    def fit(
+        self, X: MatrixLike | None, y: NodeLabels, *, graph: GraphLike | None = None
+    ) -> Any:
         """Mix the features and fit the coefficients to the nodes that have a label.
 
         Parameters
@@ -148,18 +157,18 @@ optional
             Edges between the nodes, without a direction. By default each row of X is
             joined to those near it.
         """
-        check_number("steps", self.steps, 0, integer=True)
+        check_number("n_steps", self.n_steps, 0, integer=True)
         check_number("n_neighbors", self.n_neighbors, 1, integer=True)
         check_number("C", self.C, open_low=True)
         check_limits(self)
         given = X if graph is None else (X, graph)
         monitor = Monitor(self, X, y, max_time=self.max_time)
-        A, X, names = read_nodes(self, X, graph)
+        A, features, names = read_nodes(self, X, graph)
         line = read_labels(y, A.shape[0], names)
         _, places = class_places(line, signs=graph is None)
         known = np.flatnonzero(places >= 0)
         self.classes_, codes = class_codes(np.array(line[known].tolist()))
-        self.graph_, self.X_, Z = A, X, self._mixed(A, X)
+        self.graph_, self.X_, Z = A, features, self._mixed(A, features)
         solution = self._solve(Z[known], codes, monitor)
         self.n_iter_ = np.array([solution.n_iter], dtype=np.int32)
         self.history_ = monitor.history
@@ -170,7 +179,7 @@ optional
         told = y if isinstance(y, Mapping) else line
         return Fitted(evidence_of(solution), given, told, None, solution.status)
 
-    def _solve(self, Z: Any, codes: Array, monitor: Monitor) -> Solution:
+    def _solve(self, Z: Matrix, codes: Array, monitor: Monitor) -> Solution:
         """The logistic regression on mixed features of the nodes with a label."""
         k = len(self.classes_)
         dtype = np.float64 if self.X_ is None else self.X_.dtype
@@ -193,12 +202,14 @@ optional
         """Fitted attributes that predictions need."""
         return {name: vars(self)[name] for name in _LEARNED}
 
-    def _mixed(self, A: Any, X: Any) -> Any:
+    def _mixed(self, A: CompressedMatrix, X: Matrix | None) -> Any:
         X = sparse.eye_array(A.shape[0], format="csr") if X is None else X
         X = X.astype(np.float64)
-        return mixed(renormalized(A), X, int(self.steps))
+        return mixed(renormalized(A), X, int(self.n_steps))
 
-    def decision_function(self, X: Any = None, *, graph: Any = None) -> Array:
+    def decision_function(
+        self, X: MatrixLike | None = None, *, graph: GraphLike | None = None
+    ) -> Array:
         """Scores Wz + b of nodes.
 
         Parameters
@@ -216,14 +227,16 @@ optional
             Positive numbers mean the second of two classes.
         """
         check_is_fitted(self, "coef_")
-        A, X, places = nodes_to_predict(self, X, graph)
-        return self._scores(self._mixed(A, X)[places])
+        A, features, places = nodes_to_predict(self, X, graph)
+        return self._scores(self._mixed(A, features)[places])
 
-    def _scores(self, Z: Any) -> Array:
+    def _scores(self, Z: Array) -> Array:
         scores = np.asarray(Z @ self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict_proba(self, X: Any = None, *, graph: Any = None) -> Array:
+    def predict_proba(
+        self, X: MatrixLike | None = None, *, graph: GraphLike | None = None
+    ) -> Array:
         """Probabilities of the classes of nodes.
 
         Parameters
@@ -238,7 +251,9 @@ optional
         """
         return _probabilities(self.decision_function(X, graph=graph))
 
-    def predict(self, X: Any = None, *, graph: Any = None) -> Array:
+    def predict(
+        self, X: MatrixLike | None = None, *, graph: GraphLike | None = None
+    ) -> Array:
         """The most probable class of nodes.
 
         Parameters

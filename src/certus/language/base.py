@@ -27,7 +27,7 @@ from certus.base import Model
 from certus.language.tokens.pieces import as_bytes, refuse_characters, refuse_folder
 from certus.language.tokens.tokenizers import BPETokenizer, ByteTokenizer
 from certus.language.views.surprise import Surprise
-from certus.typing import Array
+from certus.typing import Array, Column, TextsLike
 
 #: The special token between documents; what the first token of a text sees.
 END = "<|end|>"
@@ -97,7 +97,7 @@ class TextModel(Model):
         nats = self.log_prob(documents)
         return -nats / math.log(2) / sum(map(len, documents))
 
-    def surprise(self, texts: Any) -> Surprise:
+    def surprise(self, texts: TextsLike) -> Surprise:
         """The bits that each token of a text costs, −log₂ p.
 
         Parameters
@@ -117,7 +117,7 @@ class TextModel(Model):
         bits = self.token_log_probs(ids) / -math.log(2)
         return Surprise(ids, bits, sum(map(len, documents)), tokens)
 
-    def score(self, texts: Any, y: Any = None) -> float:
+    def score(self, texts: TextsLike, y: Column = None) -> float:
         """Minus bits per byte: higher is better, as scikit-learn wants it.
 
         Parameters
@@ -129,7 +129,7 @@ class TextModel(Model):
         """
         return -self.bits_per_byte(texts)
 
-    def _encoded(self, texts: Any, tokenizer: Any) -> tuple[list[bytes], Array]:
+    def _encoded(self, texts: TextsLike, tokenizer: Any) -> tuple[list[bytes], Array]:
         """The documents of a fit, and their tokens; sets ``tokenizer_``."""
         documents = read_documents(texts)
         self.tokenizer_ = fitted_tokenizer(tokenizer, documents)

@@ -19,7 +19,7 @@ from certus.certificate import Claim, Strength
 from certus.language import copy_kernels as kernels
 from certus.language.base import TextModel, read_documents
 from certus.results import Result, TableResult
-from certus.typing import Array, RandomState
+from certus.typing import Array, RandomState, TextsLike
 from certus.verify import contamination as shared_runs
 from certus.verify import copy_claim
 
@@ -78,7 +78,7 @@ class LongestCopy(Result):
         return f"{said}; held-out text of the same length has {span}."
 
 
-def longest_copy(text: Any, source: Any, held_out: Any = None) -> LongestCopy:
+def longest_copy(text: str | bytes, source: Any, held_out: Any = None) -> LongestCopy:
     """Find the longest run of bytes of a text that a source contains.
 
     Parameters
@@ -114,7 +114,7 @@ def longest_copy(text: Any, source: Any, held_out: Any = None) -> LongestCopy:
     return LongestCopy(length, copied, *found[1:], usual, (claim,))
 
 
-def _one(text: Any, name: str) -> bytes:
+def _one(text: str | bytes, name: str) -> bytes:
     documents = read_documents(text)
     if len(documents) != 1:
         raise ValueError(f"{name} must be one text, got {len(documents)}.")
@@ -274,7 +274,7 @@ class ExtractionRate(Result):
 
 def extraction_rate(
     model: TextModel,
-    texts: Any,
+    texts: TextsLike,
     held_out: Any = None,
     *,
     n: int = 200,

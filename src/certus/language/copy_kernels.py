@@ -15,12 +15,13 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 _ODD, _TURN = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 @register_jitable
-def _place(keys: Any, state: int, byte: Any) -> Any:
+def _place(keys: Array, state: int, byte: Any) -> Any:
     """Where the edge of a state and a byte stands in the table, or would."""
     key = np.int64(state) * 256 + byte + 1
     h = np.uint64(key) * _ODD
@@ -32,8 +33,8 @@ def _place(keys: Any, state: int, byte: Any) -> Any:
 
 @register_jitable
 def _connect(
-    keys: Any, edges: Any, to: Any, bytes_: Any, after: Any, head: Any, e: Any,
-    state: int, byte: Any, target: int,
+    keys: Array, edges: Array, to: Array, bytes_: Array, after: Array, head: Array,
+    e: Array, state: int, byte: Any, target: int,
 ) -> None:  # fmt: skip
     at = _place(keys, state, byte)
     keys[at] = np.int64(state) * 256 + byte + 1
@@ -45,8 +46,8 @@ def _connect(
 
 @kernel
 def automaton(
-    text: Any, keys: Any, edges: Any, to: Any, bytes_: Any, after: Any, head: Any,
-    length: Any, link: Any, end: Any,
+    text: Array, keys: Array, edges: Array, to: Array, bytes_: Array, after: Array,
+    head: Array, length: Array, link: Array, end: Array,
 ) -> int:  # fmt: skip
     """Build the automaton of a text, and return the number of its states.
 
@@ -93,7 +94,13 @@ def automaton(
 
 @kernel
 def longest_shared(
-    source: Any, keys: Any, edges: Any, to: Any, length: Any, link: Any, end: Any
+    source: Array,
+    keys: Array,
+    edges: Array,
+    to: Array,
+    length: Array,
+    link: Array,
+    end: Array,
 ) -> tuple[int, int, int]:
     """The longest run of the source in the text: length, start in text, in source."""
     state, size = 0, 0

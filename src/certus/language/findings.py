@@ -14,7 +14,7 @@ import numpy as np
 
 from certus.certificate import Certificate, Claim, Status
 from certus.language.base import TextModel, end_of, joined, read_documents
-from certus.typing import Array
+from certus.typing import Array, Fit, TextsLike
 from certus.verify import (
     PlainNetwork,
     decoding_claim,
@@ -26,7 +26,7 @@ __all__ = ["bits_difference", "decoding_gap", "entropy_excess"]
 
 
 def bits_difference(
-    first: TextModel, second: TextModel, texts: Any, *, delta: float = 0.05
+    first: TextModel, second: TextModel, texts: TextsLike, *, delta: float = 0.05
 ) -> Certificate:
     """Whether one model needs fewer bits than another, document by document.
 
@@ -70,7 +70,7 @@ def bits_difference(
 
 
 def entropy_excess(
-    model: Any, law: Any, symbols: str | bytes | list[str], length: int
+    model: Fit, law: Any, symbols: str | bytes | list[str], length: int
 ) -> Certificate:
     """How many bits a model pays above the entropy of a Markov source.
 
@@ -96,7 +96,7 @@ def entropy_excess(
     Examples
     --------
     >>> from certus.language import LanguageModel, entropy_excess
-    >>> model = LanguageModel(layers=1, width=16, context=8, max_iter=1,
+    >>> model = LanguageModel(n_layers=1, width=16, context=8, max_iter=1,
     ...                       random_state=0).fit("abba" * 200)
     >>> entropy_excess(model, [0.5, 0.5], "ab", 4).value > 0
     True
@@ -115,7 +115,7 @@ def entropy_excess(
 
 
 def decoding_gap(
-    model: Any,
+    model: Fit,
     prompt: Any,
     continuation: Any,
     *,
@@ -147,7 +147,7 @@ def decoding_gap(
     Examples
     --------
     >>> from certus.language import LanguageModel, decoding_gap
-    >>> model = LanguageModel(layers=1, width=16, context=16, max_iter=30,
+    >>> model = LanguageModel(n_layers=1, width=16, context=16, max_iter=30,
     ...                       random_state=0).fit("abba" * 200)
     >>> decoding_gap(model, "ab", "ba").value < 5
     True
@@ -168,14 +168,14 @@ def _letters(symbols: str | bytes) -> list[Any]:
     return [symbols[i : i + 1] for i in range(len(symbols))]
 
 
-def _tokens(model: Any, text: Any) -> Array:
+def _tokens(model: Fit, text: str | bytes) -> Array:
     if isinstance(text, str | bytes):
         return joined(model.tokenizer_, read_documents(text, empty=True))
     return np.asarray(text, dtype=np.int64).ravel()
 
 
 def _signed(
-    model: Any, claims: list[Claim], documents: list[bytes], start: float
+    model: Fit, claims: list[Claim], documents: list[bytes], start: float
 ) -> Certificate:
     marks = {"shape": [len(documents)], "dtype": "str"}
     return Certificate.of(

@@ -101,7 +101,7 @@ def read_gpt2(folder: str | PathLike[str]) -> LanguageModel:
 
 def _fitted(network: Transformer, tokenizer: BPETokenizer) -> LanguageModel:
     config = network.config
-    sizes = {name: config[name] for name in ("layers", "width", "heads", "context")}
+    sizes = {name: config[name] for name in ("n_layers", "width", "heads", "context")}
     model = LanguageModel(
         tokenizer,
         **sizes,
@@ -156,7 +156,7 @@ def _sizes_of(given: Mapping[str, Any]) -> dict[str, Any]:
     inner = given.get("n_inner")
     return {
         "n_tokens": _count(given, "vocab_size"),
-        "layers": _count(given, "n_layer"),
+        "n_layers": _count(given, "n_layer"),
         "width": width,
         "heads": _count(given, "n_head"),
         "context": _count(given, "n_positions"),
@@ -234,9 +234,9 @@ def _translated(
     left = {name.removeprefix("transformer."): value for name, value in found.items()}
     for name in [n for n in left if n.endswith((".attn.bias", ".attn.masked_bias"))]:
         del left[name]  # masks that older versions kept beside the weights
-    if names["layers"] > len(left):
+    if names["n_layers"] > len(left):
         raise ValueError(
-            f"The file has weights for fewer layers than {names['layers']}."
+            f"The file has weights for fewer layers than {names['n_layers']}."
         )
     table = dict(_table(names))
     tied = left.pop("lm_head.weight", None)
@@ -272,7 +272,7 @@ def _table(
         yield f"ln_f.{part}", (OUTER[f"ln_f.{part}"], (d,), False)
     outs = {"attn.c_attn": (d, 3 * d), "attn.c_proj": (d, d)}
     outs |= {"mlp.c_fc": (d, hidden), "mlp.c_proj": (hidden, d)}
-    for i in range(names["layers"]):
+    for i in range(names["n_layers"]):
         for theirs, ours in NORMS.items():
             for part in ("weight", "bias"):
                 yield (

@@ -28,7 +28,7 @@ from certus.neural_network.modules.transformer import ACTIVATIONS, POSITIONS
 from certus.neural_network.network_loss import witness_of
 from certus.neural_network.run import TrainingRun
 from certus.neural_network.wrapping import require_device
-from certus.typing import RandomState
+from certus.typing import Column, RandomState, Texts
 
 __all__ = ["LanguageModel"]
 
@@ -61,7 +61,7 @@ class LanguageModel(TransformerText):
         token ``"<|end|>"``. "auto" takes bytes for texts below 0.1 MB and byte-pair
         encoding for longer ones, 1,024 tokens for 1 MB: the same time of training then
         covers two to three times as much text.
-    layers : int, default=None
+    n_layers : int, default=None
         Number of layers. By default all sizes are chosen: 4 layers of width 128 for a
         megabyte of text and ten minutes.
     width : int, default=None
@@ -164,7 +164,7 @@ class LanguageModel(TransformerText):
     --------
     >>> from certus.language import LanguageModel
     >>> text = "the cat sat on the mat and the dog sat on the cat. " * 100
-    >>> model = LanguageModel(layers=2, width=32, context=32, max_iter=60,
+    >>> model = LanguageModel(n_layers=2, width=32, context=32, max_iter=60,
     ...                       random_state=0).fit(text)
     >>> model.bits_per_byte("the dog sat on the mat.") < 3
     True
@@ -174,7 +174,7 @@ class LanguageModel(TransformerText):
         self,
         tokenizer: Any = "auto",
         *,
-        layers: int | None = None,
+        n_layers: int | None = None,
         width: int | None = None,
         heads: int | None = None,
         context: int | None = None,
@@ -201,7 +201,7 @@ class LanguageModel(TransformerText):
         random_state: RandomState = None,
     ) -> None:
         self.tokenizer = tokenizer
-        self.layers = layers
+        self.n_layers = n_layers
         self.width = width
         self.heads = heads
         self.context = context
@@ -228,7 +228,7 @@ class LanguageModel(TransformerText):
         self.random_state = random_state
 
     @certified_fit
-    def fit(self, texts: Any, y: Any = None, *, validation: Any = None) -> Any:
+    def fit(self, texts: Texts, y: Column = None, *, validation: Any = None) -> Any:
         """Learn from texts.
 
         Parameters

@@ -14,12 +14,13 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import exact_kernel, kernel
+from certus.typing import Array
 
 _ODD, _TURN = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 @register_jitable
-def _slot(keys: Any, key: int) -> Any:
+def _slot(keys: Array, key: int) -> Any:
     """Where a key stands in the table, or the empty slot where it would."""
     h = np.uint64(key) * _ODD
     at = np.int64((h ^ h >> _TURN) & np.uint64(len(keys) - 1))
@@ -29,7 +30,9 @@ def _slot(keys: Any, key: int) -> Any:
 
 
 @kernel
-def hash_grams(keys: Any, nodes: Any, parent: Any, token: Any, n: int, V: int) -> None:
+def hash_grams(
+    keys: Array, nodes: Array, parent: Array, token: Any, n: int, V: int
+) -> None:
     """Fill an empty table with the first ``n`` runs."""
     for node in range(1, n):
         key = np.int64(parent[node]) * V + token[node] + 1
@@ -40,18 +43,18 @@ def hash_grams(keys: Any, nodes: Any, parent: Any, token: Any, n: int, V: int) -
 
 @kernel
 def count_grams(
-    ids: Any,
+    ids: Array,
     begin: int,
     end: int,
     V: int,
-    keys: Any,
-    nodes: Any,
-    parent: Any,
+    keys: Array,
+    nodes: Array,
+    parent: Array,
     token: Any,
-    suffix: Any,
-    count: Any,
-    left: Any,
-    state: Any,
+    suffix: Array,
+    count: Array,
+    left: Array,
+    state: Array,
     used: int,
 ) -> tuple[int, int]:
     """Count the runs that end at each token from ``begin`` on.
@@ -88,7 +91,7 @@ def count_grams(
 
 
 @register_jitable
-def _child(first: Any, token: Any, node: int, w: int) -> int:
+def _child(first: Array, token: Any, node: int, w: int) -> int:
     """The run ``node`` followed by w, or −1."""
     low, high = first[node], first[node + 1]
     while low < high:
@@ -102,17 +105,17 @@ def _child(first: Any, token: Any, node: int, w: int) -> int:
 
 @exact_kernel
 def walk(
-    ids: Any,
+    ids: Array,
     end: int,
     V: int,
     longest: int,
-    first: Any,
+    first: Array,
     token: Any,
-    suffix: Any,
-    share: Any,
-    backoff: Any,
-    contexts: Any,
-    out: Any,
+    suffix: Array,
+    share: Array,
+    backoff: Array,
+    contexts: Array,
+    out: Array,
 ) -> int:
     """Write log p of each token into ``out``, and return the last context.
 
@@ -145,8 +148,8 @@ def walk(
 
 @exact_kernel
 def next_law(
-    node: int, first: Any, token: Any, suffix: Any, share: Any, backoff: Any,
-    contexts: Any, p: Any,
+    node: int, first: Array, token: Any, suffix: Array, share: Array, backoff: Array,
+    contexts: Array, p: Array,
 ) -> None:  # fmt: skip
     """Write the probability of each token after the context ``node`` into ``p``."""
     m = 0

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from certus.base import check_choice
+from certus.typing import Fit
 
 PRECISIONS = ("float32", "bfloat16")
 #: What PyTorch calls its own questions about the instructions of a processor.
@@ -37,7 +38,7 @@ def require_precision(precision: Any, device: str) -> None:
         )
 
 
-def in_precision(loss: Callable[..., Any], model: Any) -> Callable[..., Any]:
+def in_precision(loss: Callable[..., Any], model: Fit) -> Callable[..., Any]:
     """A loss that is computed in the precision of a model, float32 if it has none."""
     if getattr(model, "precision", "float32") == "float32":
         return loss

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from certus.typing import Fit
 from certus.wording import clean
 
 __all__ = ["TrainingProgress"]
@@ -29,7 +30,7 @@ class TrainingProgress:
     --------
     >>> from certus.language import LanguageModel, TrainingProgress
     >>> lines = []
-    >>> model = LanguageModel(layers=1, width=16, context=16, max_iter=20)
+    >>> model = LanguageModel(n_layers=1, width=16, context=16, max_iter=20)
     >>> model = model.set_callbacks(TrainingProgress(lines.append))
     >>> model = model.fit("the cat sat on the mat. " * 60)
     >>> "bits per byte (5-gram" in lines[0]
@@ -41,18 +42,18 @@ class TrainingProgress:
     ) -> None:
         self.write, self.sample, self._named = write, sample, False
 
-    def setup(self, estimator: Any, context: Any) -> None:
+    def setup(self, estimator: Fit, context: Any) -> None:
         """A new fit names its baselines again."""
         self._named = False
 
-    def teardown(self, estimator: Any, context: Any) -> None:
+    def teardown(self, estimator: Fit, context: Any) -> None:
         """Nothing is left after a fit."""
 
-    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+    def on_fit_task_begin(self, estimator: Fit, context: Any) -> None:
         """Nothing is shown before a stretch."""
 
     def on_fit_task_end(
-        self, estimator: Any, context: Any, *, fitted_estimator: Any = None
+        self, estimator: Fit, context: Any, *, fitted_estimator: Any = None
     ) -> bool:
         """Show a line; training goes on."""
         history = getattr(fitted_estimator, "history_", None)
@@ -67,11 +68,11 @@ class TrainingProgress:
         self._say(progress_line(history, known, named=self._named))
         self._named = True
 
-    def _tell_sample(self, model: Any) -> None:
+    def _tell_sample(self, model: Fit) -> None:
         """Show what the model writes."""
         self._say("  " + self._sample_of(model).replace("\n", "\n  "))
 
-    def _sample_of(self, model: Any) -> str:
+    def _sample_of(self, model: Fit) -> str:
         """What the model writes, ``sample`` bytes: a token has one or more."""
         found = model.generate(max_tokens=self.sample).data[: self.sample]
         return clean(found.decode("utf-8", "replace"))

@@ -25,7 +25,7 @@ READ = 8_000_000
 BLOCK = 900_000
 
 
-def baselines(text: Any, source: Any, *, order: int = 5) -> dict[str, float]:
+def baselines(text: str | bytes, source: Any, *, order: int = 5) -> dict[str, float]:
     """Bits for each byte of a text, for simple means that know a source.
 
     Parameters

@@ -17,7 +17,7 @@ PER_TOKEN = 4.0
 #: Tokens in a training step from which orthogonal steps pay for themselves.
 ENOUGH = 1024
 #: Parameters of a model that are chosen where they are None.
-SIZES = ("layers", "width", "heads", "context", "batch_size")
+SIZES = ("n_layers", "width", "heads", "context", "batch_size")
 WIDTH_OF_HEAD = 32
 MOST_LAYERS = 12
 
@@ -25,7 +25,7 @@ MOST_LAYERS = 12
 class NetworkSizes(NamedTuple):
     """The shape of a network, and of the batches that train it."""
 
-    layers: int
+    n_layers: int
     width: int
     heads: int
     context: int
@@ -51,13 +51,13 @@ def choose(
     threads : int
         How many threads compute.
     given : dict
-        ``layers``, ``width``, ``heads``, ``context`` and ``batch_size``; None where it
-        is to be chosen.
+        ``n_layers``, ``width``, ``heads``, ``context`` and ``batch_size``; None
+        where it is to be chosen.
 
     Examples
     --------
     >>> from certus.language.sizing import choose
-    >>> free = dict.fromkeys(("layers", "width", "heads", "context", "batch_size"))
+    >>> free = dict.fromkeys(("n_layers", "width", "heads", "context", "batch_size"))
     >>> tuple(choose(10**6, seconds=600, steps=None, threads=2, given=free))
     (4, 128, 4, 128, 8)
     >>> tuple(choose(2_000, seconds=600, steps=None, threads=2, given=free))
@@ -72,18 +72,18 @@ def choose(
         )
     weights = min(math.sqrt(paid / 120), PER_TOKEN * n_tokens)
     # width = 32·layers: 12·layers·width² weights.
-    layers = round((weights / (12 * WIDTH_OF_HEAD**2)) ** (1 / 3))
-    layers = given["layers"] or min(MOST_LAYERS, max(2, layers))
+    n_layers = round((weights / (12 * WIDTH_OF_HEAD**2)) ** (1 / 3))
+    n_layers = given["n_layers"] or min(MOST_LAYERS, max(2, n_layers))
     heads, width = given["heads"], given["width"]
     if width is None:
-        width = WIDTH_OF_HEAD * layers if heads is None else WIDTH_OF_HEAD * heads
+        width = WIDTH_OF_HEAD * n_layers if heads is None else WIDTH_OF_HEAD * heads
     if heads is None:
         heads = _heads(width)
     context = given["context"] or (
         64 if weights < 2e5 else 128 if weights < 2e6 else 256
     )
     batch_size = given["batch_size"] or max(1, math.ceil(ENOUGH / context))
-    return NetworkSizes(layers, width, heads, context, batch_size)
+    return NetworkSizes(n_layers, width, heads, context, batch_size)
 
 
 def _heads(width: int) -> int:

@@ -39,7 +39,7 @@ from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import Losses, Rules, TrainingRun
 from certus.neural_network.tasks import PASSES, STRETCH, RunClock, make_plan
 from certus.neural_network.train import train
-from certus.typing import Array
+from certus.typing import Array, Fit
 
 #: Tokens of the held-out text that are scored then.
 WATCHED = 1 << 14
@@ -72,7 +72,7 @@ class TokenStream:
         Where batches are needed.
     """
 
-    def __init__(self, ids: Array, context: int, device: Any) -> None:
+    def __init__(self, ids: Array, context: int, device: torch.device | str) -> None:
         self.ids = torch.from_numpy(ids.astype(np.int64)).to(device)
         self.n = len(ids) - 1
         self.length = min(context, self.n)
@@ -86,7 +86,7 @@ class TokenStream:
         return Batch((seen,), rows[:, 1:], None)
 
 
-def language_step(model: Any, module: nn.Module, tokens: int) -> GradientStep:
+def language_step(model: Fit, module: nn.Module, tokens: int) -> GradientStep:
     """The step of a model's optimiser for batches of this many tokens."""
     kind, decay = model.optimizer, float(model.weight_decay)
     if kind == "auto":
@@ -106,7 +106,7 @@ def language_step(model: Any, module: nn.Module, tokens: int) -> GradientStep:
 
 
 def begin_run(
-    model: Any, n_tokens: int, rng: np.random.Generator, network: Transformer | None
+    model: Fit, n_tokens: int, rng: np.random.Generator, network: Transformer | None
 ) -> tuple[TrainingRun, int]:
     """A run at its beginning, and how many windows a step takes.
 
@@ -143,10 +143,10 @@ def begin_run(
     return TrainingRun(step, rng, state, averages), sizes.batch_size
 
 
-def _built(model: Any, sizes: NetworkSizes) -> Transformer:
+def _built(model: Fit, sizes: NetworkSizes) -> Transformer:
     return Transformer(
         model.tokenizer_.n_tokens,
-        layers=sizes.layers,
+        n_layers=sizes.n_layers,
         width=sizes.width,
         heads=sizes.heads,
         context=sizes.context,
@@ -176,7 +176,7 @@ class Course:
     keeps_best = True
 
     def __init__(
-        self, model: Any, run: TrainingRun, ids: Array, batch_size: int, watched: Any
+        self, model: Fit, run: TrainingRun, ids: Array, batch_size: int, watched: Any
     ) -> None:
         module: Any = run.step.modules["module"]
         self.model, self.run, self.batch_size = model, run, batch_size

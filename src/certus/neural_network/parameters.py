@@ -134,12 +134,12 @@ class RobustOptions(TypedDict, total=False):
 class RecurrentOptions(TypedDict, total=False):
     """The shape of a recurrent network.
 
-    hidden : int
+    width : int
         Number of units in a recurrent state. This holds for each direction.
     cell : {"lstm", "gru", "rnn"}
         Kind of recurrent unit. Long short-term memory, gated unit, or Elman's.
-    layers : int
-        Number of recurrent layers.
+    n_layers : int
+        Number of layers.
     bidirectional : bool
         Read backwards as well.
     dropout : float
@@ -149,12 +149,12 @@ class RecurrentOptions(TypedDict, total=False):
         Number of components of the vector of a token. Elements are tokens where
         sequences hold strings, and where they are lists of integers; arrays and lists
         of real numbers hold measurements. An int says tokens, None measurements,
-        whatever the form. "auto" takes min(hidden, 64) numbers.
+        whatever the form. "auto" takes min(width, 64) numbers.
     """
 
-    hidden: Annotated[int, 64]
+    width: Annotated[int, 64]
     cell: Annotated[str, "lstm"]
-    layers: Annotated[int, 1]
+    n_layers: Annotated[int, 1]
     bidirectional: Annotated[bool, False]
     dropout: Annotated[float, 0.0]
     embedding: Annotated[str | int | None, "auto"]

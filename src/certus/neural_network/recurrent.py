@@ -92,14 +92,14 @@ class SequenceInput(NeuralModel):
     def _build(self, X: list[np.ndarray], targets: Targets) -> nn.Module:
         tokens = hasattr(self, "tokens_")
         width: Any = len(self.tokens_) + 1 if tokens else self._width
-        size = min(self.hidden, EMBEDDING)
+        size = min(self.width, EMBEDDING)
         size = size if self.embedding == "auto" else self.embedding
         module = rnn.Recurrent(
             width,
-            self.hidden,
+            self.width,
             targets.outputs,
             cell=self.cell,
-            layers=self.layers,
+            n_layers=self.n_layers,
             bidirectional=self.bidirectional,
             dropout=self.dropout,
             embedding=size if tokens else None,
@@ -164,9 +164,9 @@ class SequenceInput(NeuralModel):
 
     def _check_training(self) -> None:
         super()._check_training()
-        check_number("hidden", self.hidden, 1, integer=True)
+        check_number("width", self.width, 1, integer=True)
         check_choice("cell", self.cell, tuple(rnn.LAYERS))
-        check_number("layers", self.layers, 1, integer=True)
+        check_number("n_layers", self.n_layers, 1, integer=True)
         check_number("dropout", self.dropout, 0, 1)
         if self.embedding != "auto":
             check_number("embedding", self.embedding, 1, integer=True, none=True)

@@ -61,16 +61,16 @@ class Seq2Seq(SequenceWriter):
     network : {"recurrent", "transformer"}, default="recurrent"
         Kind of encoder and decoder. A transformer's layers look at all tokens at once,
         in several heads; it has neither ``cell`` nor ``attention``, and is best with
-        ``layers=2``.
-    hidden : int, default=64
+        ``n_layers=2``.
+    width : int, default=64
         Number of units in a recurrent state. Embeddings, and the states of a
         transformer, have as many components.
     cell : {"gru", "lstm", "rnn"}, default="gru"
         Kind of recurrent unit.
     heads : int, default=4
-        Number of heads of attention. A transformer has them; ``hidden`` is a multiple
+        Number of heads of attention. A transformer has them; ``width`` is a multiple
         of their number.
-    layers : int, default=1
+    n_layers : int, default=1
         Number of layers. Both encoder and decoder have as many.
     attention : bool, "dot" or "additive", default=True
         Whether the decoder looks at the encoder's states: by hᵀWe (True, "dot") or by
@@ -114,14 +114,14 @@ class Seq2Seq(SequenceWriter):
     -----
     Defaults of training differ from those of other networks: a higher learning rate
     that falls to zero, and clipped gradients, by which sequences of length 20 are
-    reversed and sorted within a few minutes. An epoch costs O(n·T·hidden²), attention
-    O(n·T²·hidden) more.
+    reversed and sorted within a few minutes. An epoch costs O(n·T·width²), attention
+    O(n·T²·width) more.
 
     Examples
     --------
     >>> from certus.neural_network import Seq2Seq
     >>> words = ["tea", "rum", "milk", "water", "wine", "beer"]
-    >>> model = Seq2Seq(hidden=32, max_iter=100, random_state=0)
+    >>> model = Seq2Seq(width=32, max_iter=100, random_state=0)
     >>> model.fit(words, [w[::-1] for w in words]).predict(["milk", "rum"])
     ['klim', 'mur']
     """
@@ -130,10 +130,10 @@ class Seq2Seq(SequenceWriter):
         self,
         *,
         network: str = "recurrent",
-        hidden: int = 64,
+        width: int = 64,
         cell: str = "gru",
         heads: int = 4,
-        layers: int = 1,
+        n_layers: int = 1,
         attention: Any = True,
         feedback: bool = True,
         teacher_forcing: Any = 1.0,
@@ -203,10 +203,10 @@ class Seq2Seq(SequenceWriter):
             0 if encoder is not None else len(self.source_tokens_) + FIRST,
             targets.outputs,
             network=self.network,
-            hidden=self.hidden,
+            hidden=self.width,
             cell=self.cell,
             heads=self.heads,
-            layers=self.layers,
+            n_layers=self.n_layers,
             attention=_attention(self.attention),
             feedback=bool(self.feedback),
             forcing=0.5 if scheduled else float(self.teacher_forcing),
@@ -234,16 +234,16 @@ class Seq2Seq(SequenceWriter):
 
     def _check_training(self) -> None:
         super()._check_training()
-        check_number("hidden", self.hidden, 1, integer=True)
+        check_number("width", self.width, 1, integer=True)
         check_choice("network", self.network, ("recurrent", "transformer"))
         check_choice("cell", self.cell, tuple(net.LAYERS))
         check_number("heads", self.heads, 1, integer=True)
-        if self.network == "transformer" and self.hidden % self.heads:
+        if self.network == "transformer" and self.width % self.heads:
             raise ValueError(
-                f"hidden must be a multiple of heads, got hidden={self.hidden} and "
+                f"width must be a multiple of heads, got width={self.width} and "
                 f"heads={self.heads}."
             )
-        check_number("layers", self.layers, 1, integer=True)
+        check_number("n_layers", self.n_layers, 1, integer=True)
         _attention(self.attention)
         if self.teacher_forcing != "scheduled":
             check_number("teacher_forcing", self.teacher_forcing, 0, 1)

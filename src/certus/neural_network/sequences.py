@@ -73,14 +73,14 @@ class RecurrentClassifier(SequenceInput, ClassTargets):
     with durations up to the longest sequence
     (:meth:`certus.neural_network.modules.Recurrent.remember`), so that dependencies
     over a hundred steps are learnt. Batches hold sequences of similar length, in an
-    order drawn from ``random_state``. An epoch costs O(elements·hidden·(hidden +
+    order drawn from ``random_state``. An epoch costs O(elements·width·(width +
     inputs)).
 
     Examples
     --------
     >>> from certus.neural_network import RecurrentClassifier
     >>> words = ["good film", "bad film", "not bad", "not good", "good", "bad"]
-    >>> model = RecurrentClassifier(hidden=16, random_state=0, max_iter=200)
+    >>> model = RecurrentClassifier(width=16, random_state=0, max_iter=200)
     >>> _ = model.fit([w.split() for w in words], [1, 0, 1, 0, 1, 0])
     >>> model.predict([["not", "bad", "film"], ["not", "good", "film"]])
     array([1, 0])
@@ -167,7 +167,7 @@ class RecurrentRegressor(SequenceInput, NumberTargets):
     with durations up to the longest sequence
     (:meth:`certus.neural_network.modules.Recurrent.remember`), so that dependencies
     over a hundred steps are learnt. Batches hold sequences of similar length, in an
-    order drawn from ``random_state``. An epoch costs O(elements·hidden·(hidden +
+    order drawn from ``random_state``. An epoch costs O(elements·width·(width +
     inputs)).
 
     Examples
@@ -176,7 +176,7 @@ class RecurrentRegressor(SequenceInput, NumberTargets):
     >>> from certus.neural_network import RecurrentRegressor
     >>> X = [np.arange(n) / 5 for n in (1, 2, 3, 4, 5, 6)]
     >>> y = [x.sum() for x in X]
-    >>> model = RecurrentRegressor(hidden=8, max_iter=500, random_state=0).fit(X, y)
+    >>> model = RecurrentRegressor(width=8, max_iter=500, random_state=0).fit(X, y)
     >>> model.score(X, y) > 0.9
     True
     """

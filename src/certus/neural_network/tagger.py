@@ -70,7 +70,7 @@ class SequenceTagger(SequenceInput, Tags):
     with durations up to the longest sequence
     (:meth:`certus.neural_network.modules.Recurrent.remember`), so that dependencies
     over a hundred steps are learnt. Batches hold sequences of similar length, in an
-    order drawn from ``random_state``. An epoch costs O(elements·hidden·(hidden +
+    order drawn from ``random_state``. An epoch costs O(elements·width·(width +
     inputs)).
 
     Examples
@@ -78,7 +78,7 @@ class SequenceTagger(SequenceInput, Tags):
     >>> from certus.neural_network import SequenceTagger
     >>> X = [["a", "b", "c"], ["c", "c"], ["b"], ["c", "a"], ["b", "c", "c", "a"]]
     >>> y = [["v", "k", "k"], ["k", "k"], ["k"], ["k", "v"], ["k", "k", "k", "v"]]
-    >>> model = SequenceTagger(hidden=8, max_iter=200, random_state=0).fit(X, y)
+    >>> model = SequenceTagger(width=8, max_iter=200, random_state=0).fit(X, y)
     >>> model.predict([["a", "c"], []])
     [array(['v', 'k'], dtype='<U1'), array([], dtype='<U1')]
     """

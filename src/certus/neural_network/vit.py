@@ -62,9 +62,9 @@ class ViTClassifier(ImageClassifier):
 
     Parameters
     ----------
-    patch : int or (int, int), default=None
+    patch_size : int or (int, int), default=None
         Height and width of a patch. By default an eighth of the side, at least 2.
-    layers : int, default=4
+    n_layers : int, default=4
         Number of layers.
     width : int, default=64
         Number of components of the vector of a token, a multiple of ``heads``.
@@ -97,14 +97,14 @@ class ViTClassifier(ImageClassifier):
 
     Notes
     -----
-    An epoch costs O(n·layers·(T·width² + T²·width)) for T patches.
+    An epoch costs O(n·n_layers·(T·width² + T²·width)) for T patches.
 
     Examples
     --------
     >>> from sklearn.datasets import load_digits
     >>> from certus.neural_network import ViTClassifier
     >>> X, y = load_digits(n_class=3, return_X_y=True)
-    >>> model = ViTClassifier(layers=2, width=32, max_iter=30, random_state=0)
+    >>> model = ViTClassifier(n_layers=2, width=32, max_iter=30, random_state=0)
     >>> model.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
     True
     >>> model.module_.grid  # patches below each other, and side by side
@@ -113,9 +113,9 @@ class ViTClassifier(ImageClassifier):
 
     def __init__(
         self,
-        patch: Any = None,
+        patch_size: Any = None,
         *,
-        layers: int = 4,
+        n_layers: int = 4,
         width: int = 64,
         heads: int = 4,
         dropout: float = 0.0,
@@ -130,8 +130,8 @@ class ViTClassifier(ImageClassifier):
             channels,
             (sides[0], sides[1]),
             targets.outputs,
-            patch=self.patch,
-            layers=self.layers,
+            patch_size=self.patch_size,
+            n_layers=self.n_layers,
             width=self.width,
             heads=self.heads,
             dropout=float(self.dropout),
@@ -140,6 +140,6 @@ class ViTClassifier(ImageClassifier):
 
     def _check_training(self) -> None:
         super()._check_training()
-        for name in ("layers", "width", "heads"):
+        for name in ("n_layers", "width", "heads"):
             check_number(name, getattr(self, name), 1, integer=True)
         check_number("dropout", self.dropout, 0, 1)

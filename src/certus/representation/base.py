@@ -42,7 +42,7 @@ from certus.neural_network.run import (
 from certus.neural_network.wrapping import dtype_of, outputs
 from certus.representation import inputs
 from certus.representation.options import check_options
-from certus.typing import Array
+from certus.typing import Array, Column, MatrixLike
 
 #: Fewer held-out rows than this would say little, so all rows are trained on.
 FEW = 16
@@ -67,7 +67,7 @@ class RepresentationModel(TransformerMixin, Model):
         """The networks to train; ``"encoder"`` gives the vectors of ``transform``."""
         raise NotImplementedError
 
-    def _losses(self, parts: Any, *x: Tensor) -> Losses:
+    def _losses(self, parts: nn.ModuleDict, *x: Tensor) -> Losses:
         """The losses of a batch of inputs; ``"loss"`` is minimised."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class RepresentationModel(TransformerMixin, Model):
                 f"compared with the others of its batch; got {self.batch_size}."
             )
 
-    def _learn(self, X: Any) -> tuple[inputs.Learnt, Any]:
+    def _learn(self, X: MatrixLike) -> tuple[inputs.Learnt, Any]:
         """What is learnt about X before training, and X as it is read."""
         return inputs.learn(
             self,
@@ -98,7 +98,7 @@ class RepresentationModel(TransformerMixin, Model):
         optimizer = make_optimizer(kind, parts, rate, decay)
         return GradientStep(parts, optimizer, task.objective, task.fetch, self.clip)
 
-    def _state(self, parts: Any) -> dict[str, Any]:
+    def _state(self, parts: nn.ModuleDict) -> dict[str, Any]:
         """The fitted attributes from trained networks: each part with its name."""
         ready = self._ready(parts, self.inputs_)
         return {f"{name}_": part.eval() for name, part in ready.items()}
@@ -165,17 +165,19 @@ class RepresentationModel(TransformerMixin, Model):
         """The networks of the last fit, to go on from."""
         return nn.ModuleDict({n: getattr(self, f"{n}_") for n in self.part_names})
 
-    def _ready(self, parts: Any, learnt: inputs.Learnt) -> Any:
+    def _ready(self, parts: nn.Module, learnt: inputs.Learnt) -> Any:
         """Networks for new rows: images in float32, others in float64."""
         parts = parts if learnt["kind"] == "images" else parts.double()
         return parts.eval()
 
-    def _inputs(self, values: Any, dtype: torch.dtype = torch.float32) -> NetworkInputs:
+    def _inputs(
+        self, values: Array, dtype: torch.dtype = torch.float32
+    ) -> NetworkInputs:
         return inputs.tensors(self.inputs_, values, self.device, dtype)
 
     # -- vectors ----------------------------------------------------------------------
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: MatrixLike) -> Array:
         """The vector of each row.
 
         Parameters
@@ -191,7 +193,7 @@ class RepresentationModel(TransformerMixin, Model):
         check_is_fitted(self, "encoder_")
         return self._vectors(X, self.encoder_)
 
-    def _vectors(self, X: Any, encoder: nn.Module, *above: nn.Module) -> Array:
+    def _vectors(self, X: MatrixLike, encoder: nn.Module, *above: nn.Module) -> Array:
         """What an encoder, and the networks above it, give for rows."""
         values = inputs.read(self, self.inputs_, X)
         z = outputs(encoder, self._inputs(values, dtype_of(encoder))).flatten(1)
@@ -201,7 +203,7 @@ class RepresentationModel(TransformerMixin, Model):
         require_outputs(found)
         return found
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
+    def get_feature_names_out(self, input_features: Column = None) -> Array:
         """Names of the columns of :meth:`transform`.
 
         Parameters
@@ -284,6 +286,6 @@ class RowsTask:
                 left -= 1
                 yield self.chosen[part]
 
-    def look(self, parts: Any) -> float:
+    def look(self, parts: nn.ModuleDict) -> float:
         """Not asked for."""
         raise NotImplementedError

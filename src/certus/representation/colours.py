@@ -28,7 +28,7 @@ from certus.representation import inputs
 from certus.representation.base import RepresentationModel
 from certus.representation.networks import build_encoder, check_sizes
 from certus.representation.options import EncoderTraining
-from certus.typing import Array
+from certus.typing import Array, Column, MatrixLike
 
 #: Shares of red, green and blue in grey (ITU-R BT.601).
 GREY = (0.299, 0.587, 0.114)
@@ -123,7 +123,7 @@ class Colorizer(RepresentationModel):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: MatrixLike, y: Column = None) -> Any:
         """Learn to paint.
 
         Parameters
@@ -142,7 +142,7 @@ class Colorizer(RepresentationModel):
         check_sizes(self)
         check_number("painter_width", self.painter_width, 1, integer=True)
 
-    def _learn(self, X: Any) -> tuple[inputs.Learnt, Any]:
+    def _learn(self, X: MatrixLike) -> tuple[inputs.Learnt, Any]:
         learnt, values = super()._learn(X)
         if learnt["sizes"][0] != 3:
             raise ValueError(
@@ -169,7 +169,7 @@ class Colorizer(RepresentationModel):
         parts = {"encoder": build_encoder(self, grey), "painter": painter}
         return nn.ModuleDict(parts)
 
-    def _losses(self, parts: Any, *x: Tensor) -> Losses:
+    def _losses(self, parts: nn.ModuleDict, *x: Tensor) -> Losses:
         grey, chroma = x
         painted = parts["painter"](grey, parts["encoder"](grey).flatten(1))
         return {"loss": F.mse_loss(painted, chroma)}
@@ -181,16 +181,18 @@ class Colorizer(RepresentationModel):
             values = inputs.read(self, self.inputs_, X)
         return _Painted(self.inputs_, values, torch.float32, self.device), values
 
-    def _inputs(self, values: Any, dtype: torch.dtype = torch.float32) -> NetworkInputs:
+    def _inputs(
+        self, values: Array, dtype: torch.dtype = torch.float32
+    ) -> NetworkInputs:
         return _Painted(self.inputs_, values, dtype, self.device, alone=True)
 
     # -- vectors and colours ----------------------------------------------------------
 
-    def _vectors(self, X: Any, encoder: nn.Module, *above: nn.Module) -> Array:
+    def _vectors(self, X: MatrixLike, encoder: nn.Module, *above: nn.Module) -> Array:
         check_is_fitted(self, "encoder_")
         return super()._vectors(self._in_colour(X), encoder, *above)
 
-    def colorize(self, X: Any) -> Array:
+    def colorize(self, X: MatrixLike) -> Array:
         """Paint images by their grey values.
 
         Parameters
@@ -225,7 +227,7 @@ class Colorizer(RepresentationModel):
         images = images if first else np.moveaxis(images, 1, 3)
         return images.reshape(len(images), -1) if flat else images
 
-    def _in_colour(self, X: Any) -> Any:
+    def _in_colour(self, X: MatrixLike) -> Any:
         """Grey images with three equal channels; others as they are."""
         values = as_array(X)
         if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
@@ -284,7 +286,7 @@ class _Painted:
         """How many images there are."""
         return len(self.values)
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Array) -> tuple[Tensor, ...]:
         """Grey (n, 1, h, w), and colours (n, 2, h, w)."""
         chosen = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
         grey, chroma = parted(self.values[chosen])

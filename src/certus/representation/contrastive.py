@@ -30,7 +30,7 @@ from certus.representation.joint_losses import METHODS, alignment, of_views
 from certus.representation.networks import build_encoder, check_sizes
 from certus.representation.options import EncoderTraining
 from certus.representation.views import make_views
-from certus.typing import Array
+from certus.typing import Array, Column, MatrixLike, RandomState
 
 #: Rows whose views are made together.
 TOGETHER = 1024
@@ -169,7 +169,7 @@ class ContrastiveEncoder(RepresentationModel):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: MatrixLike, y: Column = None) -> Any:
         """Learn vectors of rows.
 
         Parameters
@@ -216,7 +216,7 @@ class ContrastiveEncoder(RepresentationModel):
         tokens = self.inputs_.get("tokens") is not None
         return make_views(self.inputs_["kind"], self.augment, tokens)(x)
 
-    def _losses(self, parts: Any, *x: Tensor) -> Losses:
+    def _losses(self, parts: nn.ModuleDict, *x: Tensor) -> Losses:
         a, b = (parts["head"](parts["encoder"](*self._view(x))) for _ in range(2))
         return {"loss": of_views(self.method, a, b, self.temperature)}
 
@@ -231,7 +231,7 @@ class ContrastiveEncoder(RepresentationModel):
             kept = {"encoder": parts["encoder"], "head": parts["head"]}
         target = copy.deepcopy(nn.ModuleDict(kept)).float().requires_grad_(False)
 
-        def objective(parts: Any, batch: Any) -> Losses:
+        def objective(parts: nn.Module, batch: Any) -> Losses:
             views = [self._view(batch.inputs) for _ in range(2)]
             return {"loss": predicted_targets(parts, target, views)}
 
@@ -256,7 +256,7 @@ class ContrastiveEncoder(RepresentationModel):
 
     # -- vectors ----------------------------------------------------------------------
 
-    def project(self, X: Any) -> Array:
+    def project(self, X: MatrixLike) -> Array:
         """The vectors that the loss compares: those of the projection head.
 
         Parameters
@@ -272,7 +272,7 @@ class ContrastiveEncoder(RepresentationModel):
         check_is_fitted(self, "encoder_")
         return self._vectors(X, self.encoder_, self.head_)
 
-    def views(self, X: Any, random_state: Any = None) -> tuple[Any, Any]:
+    def views(self, X: MatrixLike, random_state: RandomState = None) -> tuple[Any, Any]:
         """Two random views of each row, as training makes them.
 
         Parameters
@@ -349,7 +349,7 @@ class MovingTargetStep(GradientStep):
         self.modules["target"] = target
         self.momentum = float(momentum)
 
-    def __call__(self, rows: Any) -> Losses:
+    def __call__(self, rows: Array) -> Losses:
         """Move on the rows of these numbers."""
         # A run leaves batch norms without trained weights as they are; the target's
         # must follow the batches, or it would compare with its first state.

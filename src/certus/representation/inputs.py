@@ -25,7 +25,7 @@ from certus.neural_network.modules.mlp import MLP
 from certus.neural_network.modules.rnn import Recurrent
 from certus.neural_network.ragged import holds_tokens, is_table, listed, read_numbers
 from certus.neural_network.tokens import numbered, read_sequences, tokens_of
-from certus.typing import Array
+from certus.typing import Array, Fit, Matrix, MatrixLike
 
 KINDS = ("auto", "images", "rows", "sequences")
 #: What a fit has learnt about X.
@@ -34,7 +34,7 @@ Learnt = dict[str, Any]
 EMBEDDING = 64
 
 
-def kind_of(X: Any, kind: str, image_shape: Any) -> str:
+def kind_of(X: MatrixLike, kind: str, image_shape: tuple[int, ...] | None) -> str:
     """What X holds: "images", "rows" or "sequences".
 
     Arrays of three or four axes, files, and rows with an ``image_shape`` are images;
@@ -127,7 +127,10 @@ def _told(c: int, h: int, w: int) -> str:
 
 
 def tensors(
-    learnt: Learnt, values: Any, device: Any, dtype: torch.dtype = torch.float32
+    learnt: Learnt,
+    values: Array,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.float32,
 ) -> NetworkInputs:
     """The inputs of a network for what :func:`read` gave, scaled."""
     if learnt["kind"] == "images":
@@ -198,7 +201,7 @@ def written(learnt: Learnt, inputs: tuple[Tensor, ...]) -> Any:
 # -- rows and images ------------------------------------------------------------------
 
 
-def _matrix(model: Any, X: Any, name: str, reset: bool) -> Array:
+def _matrix(model: Fit, X: MatrixLike, name: str, reset: bool) -> Array:
     """Table rows as a float64 matrix."""
     least = 2 if reset else 1
     options: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": least}
@@ -222,7 +225,7 @@ def _column_scale(values: Array) -> tuple[Array, Array]:
 
 
 def _learn_images(
-    model: Any, X: Any, image_shape: Any, channels: Any
+    model: Any, X: Matrix, image_shape: Any, channels: Any
 ) -> tuple[Learnt, Array]:
     image_reading.check_image_shape(image_shape)
     told = {"channels": channels, "layout": None}
@@ -248,7 +251,11 @@ def _learn_images(
 
 
 def _images(
-    model: Any, X: Any, image_shape: Any, told: Learnt, reset: bool
+    model: Fit,
+    X: MatrixLike,
+    image_shape: tuple[int, ...] | None,
+    told: Learnt,
+    reset: bool,
 ) -> tuple[Array, Any]:
     """Images (n, channels, height, width) and how they came: shape, order, flat."""
     if image_reading.is_files(X):
@@ -275,7 +282,7 @@ def _images(
     return images, known
 
 
-def _flat(model: Any, X: Any, reset: bool) -> Array:
+def _flat(model: Fit, X: MatrixLike, reset: bool) -> Array:
     if model is None:
         return np.asarray(check_array(X, ensure_all_finite=False))
     options: dict[str, Any] = {"ensure_all_finite": False}
@@ -285,7 +292,7 @@ def _flat(model: Any, X: Any, reset: bool) -> Array:
 # -- sequences ------------------------------------------------------------------------
 
 
-def _learn_sequences(X: Any, name: str) -> tuple[Learnt, list[Array]]:
+def _learn_sequences(X: MatrixLike, name: str) -> tuple[Learnt, list[Array]]:
     cells = _cells(X, name)
     if len(cells) and all(hasattr(x, "__len__") and len(x) == 0 for x in cells):
         raise ValueError(
@@ -315,7 +322,7 @@ def _refuse_equal(name: str) -> None:
     )
 
 
-def _cells(X: Any, name: str) -> Any:
+def _cells(X: MatrixLike, name: str) -> Any:
     if not is_table(X):
         return listed(X, name)
     cells = np.asarray(X)
@@ -329,7 +336,7 @@ def _cells(X: Any, name: str) -> Any:
     return list(cells)
 
 
-def _sequences(learnt: Learnt, X: Any, name: str) -> list[Array]:
+def _sequences(learnt: Learnt, X: MatrixLike, name: str) -> list[Array]:
     cells = _cells(X, name)
     if learnt["tokens"] is None:
         return list(read_numbers(cells, len(learnt["mean"]), name))

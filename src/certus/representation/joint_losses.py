@@ -11,7 +11,6 @@ Each is a plain function of two tensors (batch, d).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,7 +74,7 @@ def vicreg(a: Tensor, b: Tensor) -> Tensor:
     return ALIKE * near + VARIED * wide + apart
 
 
-def of_views(method: str, a: Tensor, b: Tensor, temperature: Any) -> Tensor:
+def of_views(method: str, a: Tensor, b: Tensor, temperature: float) -> Tensor:
     """The loss of a method that needs nothing but the vectors of two views."""
     if method == "simclr":
         return nt_xent(a, b, float(temperature))

@@ -27,6 +27,7 @@ from certus.representation import hiding, inputs
 from certus.representation.base import RepresentationModel
 from certus.representation.networks import build_encoder, check_sizes
 from certus.representation.options import EncoderTraining
+from certus.typing import ArrayLike, Column, MatrixLike
 
 #: Rows that are reconstructed together.
 TOGETHER = 1024
@@ -60,9 +61,9 @@ class MaskedAutoencoder(RepresentationModel):
     ----------
     n_components : int, default=64
         Number of components. A vector of ``transform`` has this many numbers.
-    mask_share : float, default=0.5
-        Share of each row that is hidden in training. At least one part is hidden, and
-        one stays visible.
+    mask_fraction : float, default=0.5
+        Share of the parts of a row or text that is hidden. At least one part is hidden,
+        and one stays visible.
     patch_size : int or "auto", default="auto"
         Side of a patch in pixels. Whole patches of images are hidden; "auto" cuts the
         longer side into four.
@@ -129,7 +130,7 @@ class MaskedAutoencoder(RepresentationModel):
         self,
         n_components: int = 64,
         *,
-        mask_share: float = 0.5,
+        mask_fraction: float = 0.5,
         patch_size: int | str = "auto",
         module: Any = "auto",
         hidden_layer_sizes: Any = (256, 256),
@@ -140,7 +141,7 @@ class MaskedAutoencoder(RepresentationModel):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: MatrixLike, y: Column = None) -> Any:
         """Learn to fill in hidden parts of rows.
 
         Parameters
@@ -157,11 +158,11 @@ class MaskedAutoencoder(RepresentationModel):
     def _check(self) -> None:
         super()._check()
         check_sizes(self)
-        check_number("mask_share", self.mask_share, 0, 1, open_low=True)
+        check_number("mask_fraction", self.mask_fraction, 0, 1, open_low=True)
         if not (isinstance(self.patch_size, str) and self.patch_size == "auto"):
             check_number("patch_size", self.patch_size, 1, integer=True)
 
-    def _learn(self, X: Any) -> tuple[inputs.Learnt, Any]:
+    def _learn(self, X: MatrixLike) -> tuple[inputs.Learnt, Any]:
         learnt, values = super()._learn(X)
         self.patch_size_ = 1
         if learnt["kind"] == "images":
@@ -193,7 +194,7 @@ class MaskedAutoencoder(RepresentationModel):
 
     def _hidden(self, x: tuple[Tensor, ...]) -> Tensor:
         """What is hidden of a batch of inputs, at random, in the shape of the batch."""
-        share, first = float(self.mask_share), x[0]
+        share, first = float(self.mask_fraction), x[0]
         if self.inputs_["kind"] == "sequences":
             steps = hiding.hidden_steps(x[1].cpu(), first.shape[1], share)
             steps = steps.to(first.device)
@@ -208,7 +209,7 @@ class MaskedAutoencoder(RepresentationModel):
 
     # -- filling in -------------------------------------------------------------------
 
-    def reconstruct(self, X: Any, hidden: Any) -> Any:
+    def reconstruct(self, X: MatrixLike, hidden: ArrayLike) -> Any:
         """Fill in what is hidden.
 
         Parameters

@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 
 from certus.base import check_number
 from certus.bounds import clopper_pearson
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, ArrayLike, MatrixLike
 
 __all__ = ["Retrieval", "effective_rank", "nt_xent", "retrieval", "unit_rows"]
 
@@ -191,7 +191,7 @@ def unit_rows(Z: Array) -> Array:
     return np.asarray(Z / np.where(size > 0, size, 1.0))
 
 
-def _matches(matches: Any, n: int, candidates: int) -> Array:
+def _matches(matches: ArrayLike, n: int, candidates: int) -> Array:
     if matches is None:
         if n != candidates:
             raise ValueError(

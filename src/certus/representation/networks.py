@@ -11,9 +11,10 @@ from torch import nn
 from certus.base import check_number
 from certus.neural_network.wrapping import tried
 from certus.representation import inputs
+from certus.typing import Fit
 
 
-def check_sizes(model: Any) -> None:
+def check_sizes(model: Fit) -> None:
     """Raise unless the sizes of the networks are whole numbers above 0."""
     check_number("n_components", model.n_components, 1, integer=True)
     for name in ("hidden_layer_sizes", "head_layer_sizes"):
@@ -26,7 +27,7 @@ def check_sizes(model: Any) -> None:
             check_number(f"each of {name}", size, 1, integer=True)
 
 
-def build_encoder(model: Any, learnt: inputs.Learnt, name: str = "module") -> nn.Module:
+def build_encoder(model: Fit, learnt: inputs.Learnt, name: str = "module") -> nn.Module:
     """The encoder of a model with ``module``, ``n_components``, hidden layers.
 
     A module of the user's own is copied; a function is called with the shape of an

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 from certus.base import check_choice, check_number
 from certus.neural_network.optim import SCHEDULES
 from certus.neural_network.wrapping import require_device
-from certus.typing import RandomState
+from certus.typing import Fit, RandomState
 
 
 class EncoderTraining(TypedDict, total=False):
@@ -67,7 +67,7 @@ class EncoderTraining(TypedDict, total=False):
     random_state: Annotated[RandomState, None]
 
 
-def check_options(model: Any) -> None:
+def check_options(model: Fit) -> None:
     """Raise unless the parameters of the training make sense."""
     check_number("learning_rate", model.learning_rate, open_low=True)
     check_choice("schedule", model.schedule, tuple(SCHEDULES))

@@ -28,7 +28,7 @@ from certus.representation.joint_losses import matched
 from certus.representation.measures import unit_rows
 from certus.representation.networks import build_encoder, check_sizes
 from certus.representation.options import EncoderTraining
-from certus.typing import Array
+from certus.typing import Array, MatrixLike, Places
 
 #: Least τ that training may reach.
 COLDEST = 0.01
@@ -132,7 +132,7 @@ class PairedEncoder(RepresentationModel):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, X: Any, Y: Any) -> Any:
+    def fit(self, X: MatrixLike, Y: MatrixLike) -> Any:
         """Learn from pairs: row i of X belongs to row i of Y.
 
         Parameters
@@ -187,7 +187,7 @@ class PairedEncoder(RepresentationModel):
         parts["scale"] = LogScale(self.temperature_)
         return parts
 
-    def _losses(self, parts: Any, *x: Tensor) -> Losses:
+    def _losses(self, parts: nn.ModuleDict, *x: Tensor) -> Losses:
         *sides, codes = x
         k = 2 if self.inputs_["kind"] == "sequences" else 1
         a = parts["encoder"](*sides[:k])
@@ -195,7 +195,7 @@ class PairedEncoder(RepresentationModel):
         same = codes[:, None] == codes[None]
         return {"loss": matched(a, b, parts["scale"](), same)}
 
-    def _state(self, parts: Any) -> dict[str, Any]:
+    def _state(self, parts: nn.ModuleDict) -> dict[str, Any]:
         found = {name: parts[name] for name in self.part_names}
         ready = {
             "encoder_": self._ready(found["encoder"], self.inputs_),
@@ -207,7 +207,7 @@ class PairedEncoder(RepresentationModel):
 
     # -- vectors ----------------------------------------------------------------------
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: MatrixLike) -> Array:
         """The vectors of rows of the first side, of length 1.
 
         Parameters
@@ -222,7 +222,7 @@ class PairedEncoder(RepresentationModel):
         check_is_fitted(self, "encoder_")
         return unit_rows(self._vectors(X, self.encoder_).astype(np.float64))
 
-    def transform_second(self, Y: Any) -> Array:
+    def transform_second(self, Y: MatrixLike) -> Array:
         """The vectors of rows of the second side, of length 1.
 
         Parameters
@@ -244,7 +244,7 @@ class PairedEncoder(RepresentationModel):
         require_outputs(found)
         return unit_rows(found)
 
-    def similarity(self, X: Any, Y: Any) -> Array:
+    def similarity(self, X: MatrixLike, Y: MatrixLike) -> Array:
         """Cosines of all rows of X with all rows of Y.
 
         Parameters
@@ -258,7 +258,7 @@ class PairedEncoder(RepresentationModel):
         """
         return np.asarray(self.transform(X) @ self.transform_second(Y).T)
 
-    def nearest(self, X: Any, Y: Any) -> Array:
+    def nearest(self, X: MatrixLike, Y: MatrixLike) -> Array:
         """The row of Y with the largest cosine, for each row of X.
 
         With one text for each class this classifies X without a label.
@@ -304,7 +304,7 @@ class PairInputs:
         """How many pairs there are."""
         return len(self.first)
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Places) -> tuple[Tensor, ...]:
         """The inputs of both towers for these pairs."""
         return (*self.first[rows], *self.second[rows], self.codes[rows])
 

@@ -28,7 +28,7 @@ from certus.representation import inputs
 from certus.representation.base import RepresentationModel
 from certus.representation.networks import build_encoder, check_sizes
 from certus.representation.options import EncoderTraining
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, Column, MatrixLike
 
 #: Steps (down, right) from a patch to each of its neighbours.
 DIRECTIONS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
@@ -127,7 +127,7 @@ class PatchPosition(RepresentationModel):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: MatrixLike, y: Column = None) -> Any:
         """Learn to tell where patches lie.
 
         Parameters
@@ -147,7 +147,7 @@ class PatchPosition(RepresentationModel):
         if not (isinstance(self.patch_size, str) and self.patch_size == "auto"):
             check_number("patch_size", self.patch_size, 1, integer=True)
 
-    def _learn(self, X: Any) -> tuple[inputs.Learnt, Any]:
+    def _learn(self, X: MatrixLike) -> tuple[inputs.Learnt, Any]:
         learnt, values = super()._learn(X)
         least = min(learnt["sizes"][1:])
         auto = isinstance(self.patch_size, str)
@@ -169,7 +169,7 @@ class PatchPosition(RepresentationModel):
         head = MLP(2 * width, hidden, len(DIRECTIONS))
         return nn.ModuleDict({"encoder": build_encoder(self, patch), "head": head})
 
-    def _losses(self, parts: Any, *x: Tensor) -> Losses:
+    def _losses(self, parts: nn.ModuleDict, *x: Tensor) -> Losses:
         first, second, place = random_pairs(x[0], self.patch_size_)
         z = parts["encoder"](torch.cat([first, second])).flatten(1)
         scores = parts["head"](torch.cat(z.chunk(2), dim=1))
@@ -184,7 +184,7 @@ class PatchPosition(RepresentationModel):
         require_outputs(found)
         return found
 
-    def predict_position(self, first: Any, second: Any) -> Array:
+    def predict_position(self, first: ArrayLike, second: ArrayLike) -> Array:
         """Probabilities that the second patch lies in each direction of the first.
 
         Parameters
@@ -216,7 +216,7 @@ class PatchPosition(RepresentationModel):
         require_outputs(found)
         return found
 
-    def _patches(self, given: Any, name: str) -> Array:
+    def _patches(self, given: ArrayLike, name: str) -> Array:
         patches = np.asarray(given)
         patches = patches[:, None] if patches.ndim == 3 else patches
         side, channels = self.patch_size_, self.inputs_["sizes"][0]
@@ -279,7 +279,7 @@ class _NinePatches:
         """How many images there are."""
         return len(self.rows)
 
-    def __getitem__(self, chosen: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, chosen: Array) -> tuple[Tensor, ...]:
         """Patches (images, 9, channels, side, side)."""
         x, side = self.rows[chosen][0], self.side
         tops, lefts = (

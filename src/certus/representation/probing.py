@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from certus.linear_model.logistic import LogisticRegression
 from certus.neural_network.randomness import own_generator
 from certus.representation.base import RepresentationModel
 from certus.results import TableResult
-from certus.typing import Array
+from certus.typing import Array, Column, Fit, MatrixLike, RandomState
 from certus.verify import probe_claims
 
 __all__ = ["Probe", "probe"]
@@ -75,15 +75,15 @@ class Probe(TableResult):
 
 
 def probe(
-    model: Any,
-    X: Any,
-    y: Any,
-    X_test: Any,
-    y_test: Any,
+    model: Fit,
+    X: MatrixLike,
+    y: Column,
+    X_test: MatrixLike,
+    y_test: Column,
     *,
     C: float = 1.0,
     delta: float = 0.05,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> Probe:
     """Classify the vectors of a model by logistic regression, beside the input itself.
 
@@ -176,7 +176,7 @@ def _labels(X: Any, y: Any, X_test: Any, y_test: Any) -> tuple[Array, Array]:
 
 
 def _vectors_of(
-    model: Any, X: Any, X_test: Any, rng: np.random.Generator
+    model: Fit, X: MatrixLike, X_test: MatrixLike, rng: np.random.Generator
 ) -> dict[str, tuple[Array, Array]]:
     """Vectors of labelled and of test rows, by kind."""
     rows = (X, X_test)
@@ -196,7 +196,7 @@ def _vectors_of(
     return found
 
 
-def _both(apply: Any, rows: tuple[Any, Any]) -> tuple[Array, Array]:
+def _both(apply: Callable[..., Any], rows: tuple[Any, Any]) -> tuple[Array, Array]:
     first, second = (_matrix(apply(Z), len(Z)) for Z in rows)
     return first, second
 
@@ -212,7 +212,7 @@ def untrained(model: RepresentationModel, rng: np.random.Generator) -> Any:
     return plain
 
 
-def _matrix(Z: Any, n: int) -> Array:
+def _matrix(Z: Array, n: int) -> Array:
     found = np.asarray(Z, dtype=np.float64)
     found = found.reshape(len(found), -1)
     if len(found) != n or not np.isfinite(found).all():

@@ -27,7 +27,7 @@ from certus.robustness.pgd import PGD
 from certus.robustness.proving import prove
 from certus.robustness.target import Target
 from certus.threat import ThreatModel
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Fit, MatrixLike, RandomState
 from certus.verify import Proof, accuracy_claim, among, refuted
 
 __all__ = ["Bracket", "RobustAccuracy", "robust_accuracy"]
@@ -46,7 +46,7 @@ PROVING = 0.5
 
 
 def robust_accuracy(
-    model: Any,
+    model: Fit,
     X: MatrixLike,
     y: ArrayLike,
     threat: ThreatModel,

@@ -21,7 +21,7 @@ from array_api_compat import array_namespace
 
 from certus.robustness.target import Target
 from certus.threat import ThreatModel, column, row_norms
-from certus.typing import ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Rounds in which a step grows for what the box cut off.
 _CUT = 5
@@ -44,7 +44,7 @@ class Surrogate(NamedTuple):
     slope: Callable[..., Any]
 
 
-def log_odds(y: ArrayLike, z: Any, rival: Any = None) -> Any:
+def log_odds(y: ArrayLike, z: Array, rival: Any = None) -> Any:
     """The log of Σ_{j≠y} exp z_j / exp z_y, which grows with the cross-entropy."""
     xp = array_namespace(z)
     others = xp.where(one_hot(z, y), -math.inf, z)
@@ -53,7 +53,7 @@ def log_odds(y: ArrayLike, z: Any, rival: Any = None) -> Any:
     return total - taken(z, y)
 
 
-def log_odds_slope(y: ArrayLike, z: Any, rival: Any = None) -> Any:
+def log_odds_slope(y: ArrayLike, z: Array, rival: Any = None) -> Any:
     """The softmax of the other classes, less one at y.
 
     That of the cross-entropy but for a factor, which vanishes where the model is all
@@ -67,13 +67,13 @@ def log_odds_slope(y: ArrayLike, z: Any, rival: Any = None) -> Any:
     return xp.where(true, -xp.ones_like(z), shares)
 
 
-def margin(y: ArrayLike, z: Any, rival: Any = None) -> Any:
+def margin(y: ArrayLike, z: Array, rival: Any = None) -> Any:
     """max_{j≠y} z_j − z_y; with a rival, z_rival − z_y."""
     rival = strongest(y, z) if rival is None else rival
     return taken(z, rival) - taken(z, y)
 
 
-def margin_slope(y: ArrayLike, z: Any, rival: Any = None) -> Any:
+def margin_slope(y: ArrayLike, z: Array, rival: Any = None) -> Any:
     """One at the strongest other class, or at the rival; less one at y."""
     xp = array_namespace(z)
     rival = strongest(y, z) if rival is None else rival
@@ -110,8 +110,8 @@ class Worst:
     def run(
         self,
         target: Target,
-        X: Any,
-        y: Any,
+        X: Array,
+        y: Array,
         threat: ThreatModel,
         rng: np.random.Generator,
     ) -> Any:
@@ -230,7 +230,14 @@ class DeepFool:
         if not 0 <= min(self.overshoot, self.halvings, self.refinements) < math.inf:
             raise ValueError("overshoot, halvings and refinements must be at least 0.")
 
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+    def run(
+        self,
+        target: Target,
+        X: Array,
+        y: Array,
+        threat: ThreatModel,
+        rng: np.random.Generator | None,
+    ) -> Any:
         """Changed rows."""
         xp = array_namespace(X)
         found, left = xp.asarray(X, copy=True), indices(X)
@@ -253,7 +260,7 @@ class DeepFool:
             found[at] = x
         return found
 
-    def _step(self, target: Target, x: Any, y: ArrayLike, threat: ThreatModel) -> Any:
+    def _step(self, target: Target, x: Array, y: ArrayLike, threat: ThreatModel) -> Any:
         """The smallest step to a boundary of the linearised scores."""
         xp = array_namespace(x)
         count = min(self.candidates, len(target.classes)) - 1
@@ -274,7 +281,7 @@ class DeepFool:
         return step
 
     def _refined(
-        self, target: Target, X: MatrixLike, x: Any, y: ArrayLike, threat: ThreatModel
+        self, target: Target, X: MatrixLike, x: Array, y: ArrayLike, threat: ThreatModel
     ) -> Any:
         """The nearest point of the boundary as linearised at x, if it is nearer."""
         xp = array_namespace(X)
@@ -296,7 +303,7 @@ class DeepFool:
         nearer = row_norms(trial - X, threat.norm) < row_norms(x - X, threat.norm)
         return xp.where(column(nearer, X), trial, x)
 
-    def _back(self, target: Target, X: MatrixLike, x: Any, y: ArrayLike) -> Any:
+    def _back(self, target: Target, X: MatrixLike, x: Array, y: ArrayLike) -> Any:
         """From x towards X by halving, as far as the label stays changed."""
         xp = array_namespace(X)
         near = xp.zeros_like(x.reshape((x.shape[0], -1))[:, 0])
@@ -309,7 +316,7 @@ class DeepFool:
         return X + column(far, X) * (x - X)
 
 
-def _dots(A: Any, B: Any) -> Any:
+def _dots(A: Array, B: Array) -> Any:
     """Aᵀb of each pair of rows."""
     xp = array_namespace(A)
     return xp.sum((A * B).reshape((A.shape[0], -1)), axis=1)
@@ -325,41 +332,41 @@ class _Ranked:
     def __init__(self, y: ArrayLike, rank: int) -> None:
         self.y, self.rank, self.rival = y, rank, y
 
-    def __call__(self, z: Any) -> Any:
+    def __call__(self, z: Array) -> Any:
         self.rival = ranked(self.y, z)[:, self.rank]
         return margin_slope(self.y, z, self.rival)
 
 
-def ranked(y: ArrayLike, z: Any) -> Any:
+def ranked(y: ArrayLike, z: Array) -> Any:
     """The other classes by score, the largest first; the true one last."""
     xp = array_namespace(z)
     return xp.argsort(-xp.where(one_hot(z, y), -math.inf, z), axis=1)
 
 
-def strongest(y: ArrayLike, z: Any) -> Any:
+def strongest(y: ArrayLike, z: Array) -> Any:
     """The other class with the largest score."""
     xp = array_namespace(z)
     return xp.argmax(xp.where(one_hot(z, y), -math.inf, z), axis=1)
 
 
-def plainly_wrong(y: ArrayLike, z: Any) -> Any:
+def plainly_wrong(y: ArrayLike, z: Array) -> Any:
     """Whether another class leads by more than rounding."""
     return margin(y, z) > rounding(z)
 
 
-def rounding(z: Any) -> Any:
+def rounding(z: Array) -> Any:
     """By how much scores may differ from call to call, with the rows beside them."""
     xp = array_namespace(z)
     return _ROUNDING * xp.finfo(z.dtype).eps * xp.max(abs(z), axis=1)
 
 
-def taken(z: Any, y: ArrayLike) -> Any:
+def taken(z: Array, y: ArrayLike) -> Any:
     """The score of each row's class."""
     xp = array_namespace(z)
     return xp.take_along_axis(z, xp.reshape(y, (-1, 1)), axis=1)[:, 0]
 
 
-def one_hot(z: Any, y: ArrayLike) -> Any:
+def one_hot(z: Array, y: ArrayLike) -> Any:
     """True where the column is the row's class."""
     xp = array_namespace(z)
     columns = xp.arange(z.shape[1], device=getattr(z, "device", None))
@@ -377,7 +384,7 @@ def into_box(X_hat: Any, threat: ThreatModel, X: MatrixLike) -> Any:
     return array_namespace(X_hat).clip(X_hat, *threat.box(X))
 
 
-def free(G: Any, x: Any, threat: ThreatModel) -> Any:
+def free(G: Array, x: Any, threat: ThreatModel) -> Any:
     """The gradient, 0 where the box lets an entry move no further that way."""
     ends = np.isfinite(threat.low), np.isfinite(threat.high)
     if threat.fixed is None and not (ends[0].any() or ends[1].any()):

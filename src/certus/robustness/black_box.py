@@ -21,7 +21,7 @@ from certus.robustness.attacks import check_counts, margin
 from certus.robustness.pgd import PGD
 from certus.robustness.target import Pull, Target
 from certus.threat import ThreatModel, column, row_norms
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Matrix, MatrixLike, RandomState
 
 #: Points at which a function is evaluated together.
 TOGETHER = 4096
@@ -226,8 +226,8 @@ class Search:
     def run(
         self,
         target: Target,
-        X: Any,
-        y: Any,
+        X: Array,
+        y: Array,
         threat: ThreatModel,
         rng: np.random.Generator,
     ) -> Any:
@@ -249,7 +249,7 @@ class Search:
         return x
 
 
-def _corner(X: Any, threat: ThreatModel, rng: np.random.Generator) -> Any:
+def _corner(X: Array, threat: ThreatModel, rng: np.random.Generator) -> Any:
     """Random corners of the ball, as a start."""
     sign = rng.choice([-1.0, 1.0], X.shape)
     d = max(1, math.prod(X.shape[1:]))
@@ -258,7 +258,7 @@ def _corner(X: Any, threat: ThreatModel, rng: np.random.Generator) -> Any:
 
 
 def _proposal(
-    x: Any, X: Any, threat: ThreatModel, share: float, rng: np.random.Generator
+    x: Array, X: Array, threat: ThreatModel, share: float, rng: np.random.Generator
 ) -> Any:
     """Rows with the change in a random window replaced."""
     xp = array_namespace(x)
@@ -277,7 +277,7 @@ def _proposal(
     return X + kept + _unit(new, threat) * column(rest, X)
 
 
-def _unit(D: Any, threat: ThreatModel) -> Any:
+def _unit(D: Array, threat: ThreatModel) -> Any:
     xp = array_namespace(D)
     size = row_norms(D, threat.norm)
     return D / column(xp.where(size > 0, size, xp.ones_like(size)), D)
@@ -302,7 +302,7 @@ def _window(shape: tuple[int, ...], share: float, rng: np.random.Generator) -> A
     return np.broadcast_to(square.reshape(middle), shape).astype(float)
 
 
-def _beside(values: Array, X: Any) -> Any:
+def _beside(values: Array, X: Matrix) -> Any:
     """NumPy numbers as an array or tensor, like the rows."""
     xp = array_namespace(X)
     return xp.asarray(values, dtype=X.dtype, device=getattr(X, "device", None))

@@ -66,8 +66,8 @@ class Boundary:
     def run(
         self,
         target: Target,
-        X: Any,
-        y: Any,
+        X: Array,
+        y: Array,
         threat: ThreatModel,
         rng: np.random.Generator,
     ) -> Any:

@@ -16,7 +16,7 @@ from certus.certificate import Claim, Strength
 from certus.rendering import claim_lines
 from certus.results import TableResult
 from certus.threat import ThreatModel
-from certus.typing import Array
+from certus.typing import Array, Axes
 from certus.wording import number
 
 #: Share of correct rows that black-box attacks may fool where gradients fail.
@@ -211,7 +211,7 @@ class RobustAccuracy(TableResult):
             "claims": [claim.to_dict() for claim in self.claims],
         }
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw both bounds against the radius; returns the axes.
 
         Parameters

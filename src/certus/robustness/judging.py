@@ -26,7 +26,7 @@ from certus.robustness.pgd import PGD
 from certus.robustness.recognise import as_target, numbers_of, true_numbers
 from certus.robustness.target import OutOfTime, Target
 from certus.threat import ThreatModel, farthest, row_norms
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Column, Fit, MatrixLike, Places, RandomState
 
 #: Attacks by name.
 ATTACKS: dict[str, Any] = {
@@ -116,9 +116,9 @@ class Attacked(TableResult):
 
 
 def attack(
-    model: Any,
+    model: Fit,
     X: MatrixLike,
-    y: ArrayLike,
+    y: Column,
     threat: ThreatModel,
     method: Any = "auto",
     *,
@@ -190,7 +190,7 @@ class _Trial:
         self.queries = self.gradients = 0
         self.stopped = False
 
-    def run(self, chosen: Any, rng: np.random.Generator, deadline: float) -> None:
+    def run(self, chosen: Places, rng: np.random.Generator, deadline: float) -> None:
         """Attack the rows that are predicted correctly, and predict them again."""
         target, together = self.target, self.target.together
         for start in range(0, len(self.X), together):
@@ -214,7 +214,7 @@ class _Trial:
         self,
         chosen: Any,
         rows: Any,
-        y: ArrayLike,
+        y: Column,
         rng: np.random.Generator,
         deadline: float,
     ) -> Any:
@@ -258,15 +258,15 @@ class _Trial:
 
 
 def relative_robustness(
-    model: Any,
-    X: Any,
-    y: Any = None,
+    model: Fit,
+    X: MatrixLike,
+    y: Column = None,
     *,
-    norm: Any = "l2",
-    low: Any = -math.inf,
-    high: Any = math.inf,
+    norm: float | str = "l2",
+    low: ArrayLike | None = -math.inf,
+    high: ArrayLike | None = math.inf,
     method: Any = "deepfool",
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> float:
     """ρ = mean of ‖r(x)‖/‖x‖; r(x) is the smallest change found that alters the class.
 
@@ -318,7 +318,7 @@ def relative_robustness(
 
 
 def prepared(
-    model: Any, X: MatrixLike, y: ArrayLike, threat: ThreatModel
+    model: Fit, X: MatrixLike, y: Column, threat: ThreatModel
 ) -> tuple[Target, Array, Array, ThreatModel]:
     """Target, rows as floating-point numbers, true class numbers, and the threat."""
     if not isinstance(threat, ThreatModel):
@@ -395,7 +395,7 @@ def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
     return found
 
 
-def _returned(changed: Any, X: Array) -> Array:
+def _returned(changed: ArrayLike, X: Array) -> Array:
     """Check that an attack returned one changed row for each row."""
     try:
         found = plain(changed)
@@ -414,7 +414,7 @@ def plain(X: MatrixLike) -> Array:
     return X.detach().cpu().numpy() if hasattr(X, "detach") else np.asarray(X)
 
 
-def beside(rows: Any, numbers: Array) -> Any:
+def beside(rows: Array, numbers: Array) -> Any:
     """Class numbers beside the rows: a tensor for tensors."""
     if isinstance(rows, np.ndarray):
         return numbers

@@ -8,7 +8,7 @@ end, or calls without a bound, raise :class:`~certus.robustness.tracing.Unknown`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from certus import layers as net
 from certus.robustness.tracing import Traced, Unknown
+from certus.typing import Array
 
 # -- linear maps -------------------------------------------------------------------
 
@@ -37,10 +38,10 @@ def _linear(x: Traced, weight: Tensor, bias: Any = None) -> Any:
 def _conv2d(
     x: Traced,
     weight: Tensor,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    bias: Array | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
 ) -> Any:
     if x.ndim != 4:
@@ -75,8 +76,8 @@ def _batch_norm(
     x: Traced,
     mean: Tensor,
     variance: Tensor,
-    weight: Any = None,
-    bias: Any = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -96,7 +97,7 @@ def _batch_norm(
     return x.after(net.Scaling(c, own - shift, heft, 8), x.shape[1:])
 
 
-def _pair(size: Any) -> tuple[int, ...]:
+def _pair(size: int | Sequence[int]) -> tuple[int, ...]:
     found = (size, size) if isinstance(size, int) else tuple(size)
     return found * 2 if len(found) == 1 else found
 
@@ -187,7 +188,7 @@ def _subtract(x: Any, other: Any, alpha: float = 1.0) -> Any:
     return _add(x, other, -alpha)
 
 
-def _constant(value: Any, x: Traced) -> Any:
+def _constant(value: float | Array, x: Traced) -> Any:
     """Numbers that each meet one entry of x: a longer shape would repeat entries."""
     # A plain number is first brought to the precision of the network.
     kind = value.dtype if isinstance(value, Tensor) else x.dtype
@@ -204,7 +205,7 @@ def _constant(value: Any, x: Traced) -> Any:
     return c.cpu().numpy()
 
 
-def _matmul(x: Any, matrix: Any) -> Any:
+def _matmul(x: Traced, matrix: Array) -> Any:
     if not isinstance(x, Traced) or not isinstance(matrix, Tensor) or matrix.ndim != 2:
         raise Unknown("no bound is known for a product with anything but a matrix")
     return _linear(x, matrix.T)

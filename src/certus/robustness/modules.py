@@ -18,7 +18,7 @@ from certus.neural_network.randomness import own_generator
 from certus.neural_network.wrapping import dtype_of, first_line
 from certus.robustness.steps import ClippedStep
 from certus.robustness.target import Differentiated, Scored, Target, two_columns
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Fit, MatrixLike
 
 #: Share of the largest score by which rounding may change scores.
 CLOSE = 1e-4
@@ -79,7 +79,7 @@ def of_module(
 
 
 def of_estimator(
-    model: Any, steps: list[ClippedStep], X: Array, predict: Callable[[Any], Any]
+    model: Fit, steps: list[ClippedStep], X: Array, predict: Callable[[Any], Any]
 ) -> Differentiated | None:
     """The network of an estimator behind linear steps, its own scaling inside.
 
@@ -98,7 +98,7 @@ def of_estimator(
 def differentiated(
     module: nn.Module,
     predict: Callable[[Any], Any],
-    classes: Any,
+    classes: Array,
     decides: bool = False,
 ) -> Differentiated:
     """A module of raw rows, in evaluation mode, as a target."""

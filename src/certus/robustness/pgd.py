@@ -26,7 +26,7 @@ from certus.robustness.attacks import (
 )
 from certus.robustness.target import Target
 from certus.threat import ThreatModel, column
-from certus.typing import ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Share of a step that is new; the rest repeats the last one.
 NEW = 0.75
@@ -108,7 +108,9 @@ class PGD:
         if self.step_size is not None and not self.step_size > 0:
             raise ValueError("step_size must be above 0.")
 
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+    def run(
+        self, target: Target, X: Array, y: Array, threat: ThreatModel, rng: Any
+    ) -> Any:
         """Changed rows."""
         xp = array_namespace(X)
         threat = threat.reachable(X)
@@ -131,9 +133,9 @@ class PGD:
         self,
         target: Target,
         X: MatrixLike,
-        x: Any,
+        x: Array,
         y: ArrayLike,
-        rival: Any,
+        rival: Array,
         threat: ThreatModel,
     ) -> tuple[Any, Any]:
         """The steps from x; and which rows the scores say are fooled."""
@@ -191,7 +193,7 @@ class PGD:
                 return looks
             looks[at] = wait
 
-    def _seen(self, now: _Climb, value: Any, G: Any) -> _Climb:
+    def _seen(self, now: _Climb, value: float | Array, G: Array) -> _Climb:
         """With the value of the loss noted, and the point if it is the best."""
         xp = array_namespace(value)
         better = value > now.value
@@ -204,7 +206,7 @@ class PGD:
             last=value,
         )
 
-    def _moved(self, now: _Climb, G: Any, threat: ThreatModel) -> _Climb:
+    def _moved(self, now: _Climb, G: Array, threat: ThreatModel) -> _Climb:
         """One step on."""
         if self.step_size is None and threat.norm == 1:
             share = now.alpha / (2 * threat.radius)
@@ -218,7 +220,7 @@ class PGD:
         return now._replace(x=x, before=now.x)
 
 
-def _halved(now: _Climb, G: Any, waited: int) -> tuple[_Climb, Any]:
+def _halved(now: _Climb, G: Array, waited: int) -> tuple[_Climb, Any]:
     """Half the step for rows that have stopped to rise, which go back to their best."""
     xp = array_namespace(now.x)
     stuck = (now.rises < RISING * waited) | (now.value <= now.held)

@@ -13,7 +13,7 @@ import numpy as np
 
 from certus.robustness.target import Differentiated, LinearTarget, Target, two_columns
 from certus.threat import ThreatModel
-from certus.typing import Array
+from certus.typing import Array, Fit
 from certus.verify import Proof, prove_robust, prove_trees, unproved
 
 #: Rows that go through the network together.
@@ -155,5 +155,5 @@ def named(error: Exception) -> str:
     return f"{error} (layer {name}, {kind})" if name else f"{error} ({kind})"
 
 
-def _around(part: Any) -> bool:
+def _around(part: Fit) -> bool:
     return type(part).__module__ == "certus.robustness.modules"

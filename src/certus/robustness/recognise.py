@@ -27,7 +27,7 @@ from certus.robustness.target import (
     class_numbers,
     two_columns,
 )
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 #: Rows on which a model is tried.
 PROBED = 64
@@ -38,7 +38,11 @@ CLOSE = 1e-4
 
 
 def as_target(
-    model: Any, X: MatrixLike, *, classes: Any = None, threshold: float | None = None
+    model: Any,
+    X: MatrixLike,
+    *,
+    classes: Array | None = None,
+    threshold: float | None = None,
 ) -> Target:
     """A model as a target of attacks, with as much known about it as possible.
 
@@ -102,7 +106,7 @@ def as_target(
     )
 
 
-def _has_trees(model: Any) -> bool:
+def _has_trees(model: Fit) -> bool:
     """Whether the verifier can read the trees of this very class."""
     kinds = ("HistGradientBoosting", "RandomForest", "ExtraTree", "DecisionTree")
     name, library = type(model).__name__, type(model).__module__.partition(".")[0]
@@ -162,7 +166,7 @@ def true_numbers(y: ArrayLike, n: int, target: Target) -> Array:
 # -- estimators -------------------------------------------------------------------
 
 
-def _estimator(model: Any, rows: Array, given: Any) -> Target:
+def _estimator(model: Fit, rows: Array, given: Any) -> Target:
     if not is_classifier(model):
         raise TypeError(
             f"{type(model).__name__} is not a classifier; attacks need a predicted "
@@ -196,7 +200,9 @@ def _estimator(model: Any, rows: Array, given: Any) -> Target:
     return target
 
 
-def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
+def _inside(
+    model: Fit, predict: Callable[..., Any], rows: Array
+) -> tuple[Target | None, str]:
     """A model whose formula or gradients are known; or the reason why not."""
     parts, last = taken_apart(model)
     steps, unknown = known_steps(parts, np.asarray(rows, dtype=np.float64))
@@ -218,7 +224,7 @@ def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
     return target, f"{type(last).__name__} has no known gradient"
 
 
-def _known(model: Any) -> bool:
+def _known(model: Fit) -> bool:
     """Whether all predicting steps belong to scikit-learn or certus."""
     while hasattr(model, "best_estimator_"):
         if not _from_libraries(model, "predict"):
@@ -232,7 +238,7 @@ def _known(model: Any) -> bool:
     )
 
 
-def _from_libraries(model: Any, *names: str) -> bool:
+def _from_libraries(model: Fit, *names: str) -> bool:
     """Whether methods of a model are those of a class of scikit-learn or certus."""
     for name in names:
         owner = next((c for c in type(model).__mro__ if name in vars(c)), None)
@@ -242,7 +248,7 @@ def _from_libraries(model: Any, *names: str) -> bool:
     return True
 
 
-def _formula(last: Any, steps: list[ClippedStep]) -> Formula | None:
+def _formula(last: Fit, steps: list[ClippedStep]) -> Formula | None:
     """Scores = W x + b of a classifier behind linear steps, if it states them."""
     W, b = _stated(last)
     if W is None or any(step.cuts for step in steps):
@@ -257,7 +263,7 @@ def _formula(last: Any, steps: list[ClippedStep]) -> Formula | None:
     return Formula(W, b)
 
 
-def _layers(last: Any, steps: list[ClippedStep]) -> list[Any]:
+def _layers(last: Fit, steps: list[ClippedStep]) -> list[Any]:
     """The same in the steps in which it is computed."""
     found: list[Any] = [
         net.Dense(step.weight, step.bias, step.heft)
@@ -276,7 +282,7 @@ def _layers(last: Any, steps: list[ClippedStep]) -> list[Any]:
     return found
 
 
-def _stated(last: Any) -> tuple[Any, Any]:
+def _stated(last: Fit) -> tuple[Any, Any]:
     """Coefficients and intercepts, one row for each score."""
     found = _expansion(last)
     if found is not None:
@@ -294,14 +300,14 @@ def _stated(last: Any) -> tuple[Any, Any]:
     return (None, None) if by_pairs or not np.isfinite(W).all() else (W, b)
 
 
-def _expansion(last: Any) -> Any:
+def _expansion(last: Fit) -> Any:
     from certus.robustness.kernels import expansion
 
     return expansion(last)
 
 
 def _kernel_machine(
-    model: Any, last: Any, steps: list[ClippedStep], predict: Any
+    model: Fit, last: Fit, steps: list[ClippedStep], predict: Callable[..., Any]
 ) -> Any:
     """Gradients in closed form, through the steps before."""
     machine = _expansion(last)
@@ -328,7 +334,7 @@ def _kernel_machine(
 
 
 def _outside(
-    model: Any, predict: Any, framed: Any, rows: Array, predicted: Array
+    model: Fit, predict: Callable[..., Any], framed: Any, rows: Array, predicted: Array
 ) -> Target:
     """A target with known scores, if they decide the label; else with labels only."""
     for name in ("decision_function", "predict_proba"):
@@ -387,7 +393,10 @@ def _steady(predict: Callable[[Any], Any], rows: Array) -> Array:
 
 
 def _function(
-    model: Callable[[Any], Any], rows: Array, classes: Any, threshold: float | None
+    model: Callable[[Any], Any],
+    rows: Array,
+    classes: Array | None,
+    threshold: float | None,
 ) -> Target:
     try:
         z = _steady(model, rows)
@@ -416,7 +425,7 @@ def _function(
     return Scored(predict, names, score)
 
 
-def _among(z: Array, classes: Any) -> bool:
+def _among(z: Array, classes: Array | None) -> bool:
     """Whether outputs are all classes, so that they are labels."""
     return classes is not None and bool(np.isin(z, np.asarray(classes)).all())
 
@@ -440,7 +449,7 @@ def _level(z: Array, threshold: float | None) -> float:
     return 0.0 if threshold is None else float(threshold)
 
 
-def _names(z: Any, classes: Any) -> Array:
+def _names(z: Array, classes: Array | None) -> Array:
     """The classes in the order of the outputs."""
     outputs = 1 if z.ndim == 1 else int(z.shape[1])
     names = np.arange(max(outputs, 2)) if classes is None else np.asarray(classes)

@@ -9,7 +9,6 @@ there. Their ratio shows how loose the product is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from certus.results import Result
 from certus.robustness.recognise import as_target
 from certus.robustness.target import Differentiated, LinearTarget
 from certus.threat import ThreatModel
-from certus.typing import MatrixLike
+from certus.typing import Fit, MatrixLike
 from certus.verify import lipschitz_constant
 from certus.wording import unstopped
 
@@ -43,7 +42,9 @@ class LipschitzBound(Result):
         return self.constant / self.observed if self.observed else np.inf
 
 
-def lipschitz_bound(model: Any, X: MatrixLike, norm: Any = "l2") -> LipschitzBound:
+def lipschitz_bound(
+    model: Fit, X: MatrixLike, norm: float | str = "l2"
+) -> LipschitzBound:
     """The Lipschitz constant that the layers of a network give.
 
     Parameters

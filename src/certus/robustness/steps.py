@@ -28,7 +28,7 @@ from sklearn.preprocessing import (
 
 from certus import decomposition
 from certus.tables import TableEncoder, TablePipeline
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 #: Share of the largest entry by which a formula may miss what a step gives.
 CLOSE = 1e-6
@@ -85,7 +85,7 @@ class FormulaStep(TransformerMixin, BaseEstimator):
         return self.step.apply(np.asarray(X, dtype=np.float64))
 
 
-def taken_apart(model: Any) -> tuple[list[Any], Any]:
+def taken_apart(model: Fit) -> tuple[list[Any], Any]:
     """The steps before a classifier, and the classifier; searches by their best."""
     while hasattr(model, "best_estimator_"):
         model = model.best_estimator_
@@ -118,7 +118,7 @@ def known_steps(parts: list[Any], X: Array) -> tuple[list[ClippedStep], Any]:
     return found, None
 
 
-def _formula(part: Any, width: int) -> ClippedStep | None:
+def _formula(part: Fit, width: int) -> ClippedStep | None:
     """The formula of a step; by exact type, because subclasses may do anything."""
     ones = np.ones(width)
     if type(part) is StandardScaler:
@@ -164,7 +164,7 @@ def _columns(part: TableEncoder, width: int) -> ClippedStep | None:
     return ClippedStep(np.array(rows), np.array(bias))
 
 
-def _projection(part: Any) -> ClippedStep | None:
+def _projection(part: Fit) -> ClippedStep | None:
     """Principal components and the like."""
     if type(part) in (TruncatedSVD, decomposition.TruncatedSVD):
         W = np.asarray(part.components_, dtype=np.float64)
@@ -178,7 +178,7 @@ def _projection(part: Any) -> ClippedStep | None:
     return None
 
 
-def framing(model: Any, given: Any = None) -> Callable[[Any], Any]:
+def framing(model: Fit, given: Any = None) -> Callable[[Any], Any]:
     """What makes frames of arrays, for models that know their columns by name.
 
     Frames are of the kind that is given, or else of pandas.

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from certus.robustness.steps import ClippedStep, FormulaStep
 from certus.tables import TableEncoder, TablePipeline
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Fit, MatrixLike
 
 
 class NumericTable(NamedTuple):
@@ -29,7 +29,7 @@ class NumericTable(NamedTuple):
     names: tuple[str, ...]  # columns that may change
 
 
-def numbers_of_table(model: Any, X: MatrixLike) -> NumericTable | None:
+def numbers_of_table(model: Fit, X: MatrixLike) -> NumericTable | None:
     """Numbers apart from other columns; None if the model is not of a table."""
     if not isinstance(model, TablePipeline) or type(model.encoder_) is not TableEncoder:
         return None

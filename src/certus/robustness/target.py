@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus import layers as net
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, ArrayLike, DTypeLike, MatrixLike
 
 #: Gives for scores (n, k) the derivative, by each score, of what is to grow.
 Pull = Callable[[Any], Any]
@@ -72,7 +72,7 @@ class Target:
     #: When to raise :class:`OutOfTime`, by ``time.perf_counter``.
     deadline = math.inf
 
-    def __init__(self, predict: Callable[[Any], Any], classes: Any) -> None:
+    def __init__(self, predict: Callable[[Any], Any], classes: Array | None) -> None:
         self._predict, self.classes = predict, np.asarray(classes)
         self.queries = self.gradients = 0
 
@@ -91,7 +91,7 @@ class Target:
         """X in the form this target computes with."""
         return np.asarray(X)
 
-    def labels(self, X: Any) -> Array:
+    def labels(self, X: Array) -> Array:
         """Class numbers that the model predicts; X is NumPy."""
         self.count(len(X))
         found = self._predict(X)
@@ -104,7 +104,7 @@ class Target:
             )
         return numbers
 
-    def numbers(self, labels: Any) -> Array:
+    def numbers(self, labels: ArrayLike) -> Array:
         """Class numbers of labels; −1 of classes that the model does not know."""
         return class_numbers(labels, self.classes)
 
@@ -144,11 +144,11 @@ class Labelled(Target):
         Whether there may be more, which are learnt as they turn up.
     """
 
-    def __init__(self, predict: Any, classes: Any, open: bool = False) -> None:
+    def __init__(self, predict: Any, classes: Array | None, open: bool = False) -> None:
         super().__init__(predict, classes)
         self.open = open
 
-    def numbers(self, labels: Any) -> Array:
+    def numbers(self, labels: ArrayLike) -> Array:
         """Class numbers of labels."""
         found = super().numbers(labels)
         if self.open and (found < 0).any():
@@ -163,7 +163,9 @@ class Scored(Target):
 
     has_scores = True
 
-    def __init__(self, predict: Any, classes: Any, score: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, predict: Any, classes: Array | None, score: Callable[[Any], Any]
+    ) -> None:
         super().__init__(predict, classes)
         self._score = score
 
@@ -184,13 +186,13 @@ class LinearTarget(Target):
     formula: Formula
 
     def __init__(
-        self, predict: Any, classes: Any, formula: Formula, layers: Any = ()
+        self, predict: Any, classes: Array | None, formula: Formula, layers: Any = ()
     ) -> None:
         super().__init__(predict, classes)
         self.formula = formula
         self.layers = tuple(layers) or (net.Dense(formula.W, formula.b),)
 
-    def network(self, dtype: Any) -> net.Network:
+    def network(self, dtype: DTypeLike) -> net.Network:
         """What the model computes from rows of a dtype, in their precision."""
         kind = np.finfo(dtype if np.dtype(dtype).kind == "f" else np.float64)
         unit = float(kind.eps) / 2 + 2.0**-52
@@ -225,7 +227,7 @@ class Derived(Scored):
     def __init__(
         self,
         predict: Any,
-        classes: Any,
+        classes: Array | None,
         score: Callable[[Any], Any],
         derivative: Callable[[Any, Any], Any],
     ) -> None:
@@ -264,8 +266,8 @@ class Differentiated(Target):
     def __init__(
         self,
         predict: Any,
-        classes: Any,
-        function: Any,
+        classes: Array | None,
+        function: Callable[..., Any],
         dtype: Any,
         device: Any,
         copied: Callable[[], Any],
@@ -347,7 +349,7 @@ class _Begun(NamedTuple):
     z: Any
 
 
-def two_columns(z: Any) -> Any:
+def two_columns(z: Array) -> Any:
     """One column of scores as two: 0 and z, so that the sign of z decides."""
     if z.ndim == 1:
         z = z[:, None]

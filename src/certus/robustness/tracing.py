@@ -29,7 +29,7 @@ def precision_of(dtype: torch.dtype, device: Any = None) -> net.Precision:
     return net.Precision(unit, kind.smallest_normal, kind.max / 4)
 
 
-def _shortcut(dtype: torch.dtype, device: Any) -> float:
+def _shortcut(dtype: torch.dtype, device: torch.device | str) -> float:
     """The unit of products that torch may compute in fewer digits than it keeps."""
     if dtype != torch.float32:
         return 0.0
@@ -41,7 +41,7 @@ def _shortcut(dtype: torch.dtype, device: Any) -> float:
 
 
 def traced(
-    function: Any,
+    function: Callable[..., Any],
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: Any = None,
@@ -99,7 +99,7 @@ class Traced:
     is_cuda = requires_grad = False
 
     def __init__(
-        self, shape: Any, dtype: torch.dtype, steps: Any = None, at: int = 0
+        self, shape: tuple[int, ...], dtype: torch.dtype, steps: Any = None, at: int = 0
     ) -> None:
         self.shape, self.dtype = torch.Size(shape), dtype
         #: All steps so far, of every branch; and which of them this is, from 1 on.
@@ -114,7 +114,7 @@ class Traced:
         new.ranked = self.ranked
         return new
 
-    def after(self, layer: Any, shape: Any, *others: Traced) -> Traced:
+    def after(self, layer: Any, shape: tuple[int, ...], *others: Traced) -> Traced:
         """What a layer gives, of rows of a shape."""
         if self.ranked or any(other.ranked for other in others):
             raise Unknown("no bound is known for an operation after a softmax")

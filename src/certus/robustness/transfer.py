@@ -20,7 +20,7 @@ from certus.robustness.pgd import PGD
 from certus.robustness.recognise import as_target
 from certus.robustness.target import Formula, LinearTarget, Target, class_numbers
 from certus.threat import ThreatModel
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 #: How far from 1 the sums of scores may be that are read as probabilities.
 SUMS = 1e-6
@@ -58,7 +58,7 @@ class Stolen:
         return float(np.mean(same))
 
 
-def steal(model: Any, X: MatrixLike, surrogate: Any = None) -> Stolen:
+def steal(model: Fit, X: MatrixLike, surrogate: Any = None) -> Stolen:
     """Copy a model from its answers on some rows.
 
     Parameters
@@ -107,7 +107,7 @@ def steal(model: Any, X: MatrixLike, surrogate: Any = None) -> Stolen:
     return Stolen(copy, target.queries - asked, target)
 
 
-def _fitted(target: Target, X: Array, surrogate: Any) -> Any:
+def _fitted(target: Target, X: Array, surrogate: Fit) -> Any:
     """A classifier fitted to the labels."""
     labels = target.classes[target.labels(X)]
     if len(np.unique(labels)) < 2:
@@ -138,7 +138,7 @@ def _linear(target: Target, X: Array) -> LinearTarget | None:
     W = W / spread
     b = level - W @ middle
 
-    def predict(X: Any) -> Array:
+    def predict(X: Array) -> Array:
         scores = np.asarray(X, dtype=np.float64).reshape(len(X), -1) @ W.T + b
         return target.classes[np.argmax(scores, axis=1)]
 

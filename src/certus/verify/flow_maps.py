@@ -29,10 +29,10 @@ class PlainFlow:
 
     def __init__(self, config: Mapping[str, Any], weights: Mapping[str, Array]) -> None:
         self.config, self.weights = config, weights
-        require(config.get("layers") in KINDS, "its flow has unknown layers")
+        require(config.get("layer") in KINDS, "its flow has unknown layers")
         for name in ("n_inputs", "n_layers", "bins", "n_components"):
             require(int(config.get(name, 0)) > 0, f"its flow has no {name}")
-        self.d, self.kind = int(config["n_inputs"]), config["layers"]
+        self.d, self.kind = int(config["n_inputs"]), config["layer"]
         self.k = int(config["n_components"])
 
     def get(self, name: str, shape: tuple[int, ...]) -> Array:

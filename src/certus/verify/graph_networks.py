@@ -61,7 +61,7 @@ def _network(model: Fit) -> Statement:
 
 
 def _sgc(model: Fit) -> Statement:
-    return Statement("sgc", int(model.steps), float(model.tol))
+    return Statement("sgc", int(model.n_steps), float(model.tol))
 
 
 READERS: dict[str, stating.Reader] = {

@@ -43,8 +43,8 @@ class Statement(NamedTuple):
 
 
 def _masks(model: Any) -> Statement:
-    share = float(model.mask_share)
-    require(0 < share <= 1, "mask_share is not a share")
+    share = float(model.mask_fraction)
+    require(0 < share <= 1, "mask_fraction is not a share")
     return Statement("masks", int(model.patch_size_), share)
 
 

@@ -192,7 +192,7 @@ def test_cut_normals_keep_their_digits() -> None:
 
 def test_a_saved_flow_gives_the_same_answers() -> None:
     X = np.random.default_rng(0).normal(size=(200, 2)) @ [[1, 0.8], [0, 0.6]]
-    flow = NormalizingFlow(layers="linear").fit(X)
+    flow = NormalizingFlow(layer="linear").fit(X)
     made = flow.sample(500, given={0: 1.0}, random_state=0)
     C = np.cov(X.T, bias=True)
     gain = C[0, 1] / C[0, 0]

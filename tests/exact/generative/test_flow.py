@@ -41,7 +41,7 @@ def test_a_linear_flow_is_the_gaussian_of_maximum_likelihood() -> None:
         [0, 1, 0],
         [3, 0, 1],
     ]
-    model = fitted(X, layers="linear", early_stopping=False)
+    model = fitted(X, layer="linear", early_stopping=False)
     law = stats.multivariate_normal(X.mean(axis=0), np.cov(X.T, bias=True))
     np.testing.assert_allclose(model.score_samples(X), law.logpdf(X), rtol=1e-9)
     # Its determinant is a product over the diagonal, and that of the dense matrix.
@@ -55,7 +55,7 @@ def test_a_linear_flow_is_the_gaussian_of_maximum_likelihood() -> None:
 def test_training_an_affine_flow_on_normal_rows_keeps_mean_and_covariance() -> None:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(1500, 2)) @ np.array([[2.0, 1.0], [0.0, 0.5]]) + [5, -1]
-    model = fitted(X, layers="affine", base="normal", max_iter=100)
+    model = fitted(X, layer="affine", base="normal", max_iter=100)
     S = model.sample(40_000, random_state=1)
     np.testing.assert_allclose(S.mean(axis=0), X.mean(axis=0), atol=0.15)
     np.testing.assert_allclose(np.cov(S.T), np.cov(X.T), rtol=0.12, atol=0.05)
@@ -98,12 +98,12 @@ def test_both_directions_give_the_same_likelihood(coupling) -> None:
 def test_gaussian_conditionals_give_a_skewed_banana() -> None:
     X = banana(4000, 0)
     model = fitted(
-        X, layers="affine", base="normal", n_layers=1, max_iter=300, learning_rate=0.01
+        X, layer="affine", base="normal", n_layers=1, max_iter=300, learning_rate=0.01
     )
     # x₂ = x₁² + e has skewness 8/3^1.5 = 1.54; one Gaussian has none.
     skew = stats.skew(model.sample(20_000, random_state=0)[:, 1])
     assert skew == pytest.approx(1.57, abs=0.3)
-    plain = fitted(X, layers="linear").sample(20_000, random_state=0)[:, 1]
+    plain = fitted(X, layer="linear").sample(20_000, random_state=0)[:, 1]
     assert abs(stats.skew(plain)) < 0.1
 
 
@@ -112,7 +112,7 @@ def test_a_monotone_flow_learns_two_modes_from_one_gaussian() -> None:
     rng = np.random.default_rng(0)
     x = np.where(rng.random(3000) < 0.4, -2.0, 1.5) + 0.4 * rng.normal(size=3000)
     model = fitted(
-        x[:, None], layers="monotone", base="normal", max_iter=300, learning_rate=0.02
+        x[:, None], layer="monotone", base="normal", max_iter=300, learning_rate=0.02
     )
     at = np.linspace(-4, 4, 801)[:, None]
     truth = 0.4 * stats.norm(-2, 0.4).pdf(at) + 0.6 * stats.norm(1.5, 0.4).pdf(at)
@@ -192,17 +192,17 @@ def test_samples_depend_on_their_seed_alone(flow) -> None:
 
 def test_a_resumed_fit_is_the_same_to_the_last_bit(tmp_path) -> None:
     X = banana(200, 4)
-    whole = fitted(X, max_iter=30, n_components=1, layers="affine")
+    whole = fitted(X, max_iter=30, n_components=1, layer="affine")
     folder = str(tmp_path / "run")
     fitted(
         X,
         max_iter=30,
         n_components=1,
-        layers="affine",
+        layer="affine",
         checkpoint=folder,
         max_time=1e-9,
     )
-    again = fitted(X, max_iter=30, n_components=1, layers="affine", checkpoint=folder)
+    again = fitted(X, max_iter=30, n_components=1, layer="affine", checkpoint=folder)
     for name, value in whole.weights_.items():
         np.testing.assert_array_equal(value, again.weights_[name])
 

@@ -19,11 +19,11 @@ from certus.verify.flow_maps import least_slope
 CASES = [
     {},
     {"coupling": True},
-    {"layers": "affine"},
-    {"layers": "monotone"},
-    {"layers": "sum_of_squares"},
-    {"layers": "planar", "n_layers": 3},
-    {"layers": "linear"},
+    {"layer": "affine"},
+    {"layer": "monotone"},
+    {"layer": "sum_of_squares"},
+    {"layer": "planar", "n_layers": 3},
+    {"layer": "linear"},
 ]
 PROVED = ("bijective", "log_density", "inverse", "start")
 

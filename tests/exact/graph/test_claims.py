@@ -140,7 +140,7 @@ def test_changed_parts_of_models_are_found():
     model.coef_ = model.coef_ * 1.1
     assert certus.certify(model, X, Y).met is False
     model = SGCClassifier().fit(X, Y, graph=GRAPH)
-    model.steps = 1
+    model.n_steps = 1
     assert certus.certify(model, X, Y).met is False
     model = NodeClassifier(max_iter=5, random_state=0).fit(X, Y, graph=GRAPH)
     model.label_distributions_[3] = model.label_distributions_[3][::-1]

@@ -24,7 +24,7 @@ ANSWERS = [" sat on it.", "the mat", "no"]
 @pytest.fixture(scope="module")
 def base() -> LanguageModel:
     return LanguageModel(
-        layers=1, width=16, heads=2, context=24, max_iter=10, random_state=0
+        n_layers=1, width=16, heads=2, context=24, max_iter=10, random_state=0
     ).fit("the cat sat on the mat. " * 30)
 
 

@@ -44,7 +44,7 @@ def test_the_figure_is_the_sum_over_tokens() -> None:
 
 def test_probabilities_of_all_texts_of_two_bytes_sum_to_one() -> None:
     """The chain rule, by enumeration: 257² streams of two tokens."""
-    model = SmallModel(width=8, heads=2, layers=1)
+    model = SmallModel(width=8, heads=2, n_layers=1)
     read = models.reader(models._language_model(model))
     total = 0.0
     for first in (0, 65, 256):
@@ -116,7 +116,7 @@ def test_the_interval_holds_as_often_as_it_says(seed: int) -> None:
 
 
 def test_a_deep_network_is_measured_and_undecided() -> None:
-    model = SmallModel(layers=8)
+    model = SmallModel(n_layers=8)
     found, status = judged(model)
     bits = found["bits_per_byte"]
     assert status is Status.UNDECIDED and bits.strength is Strength.MEASURED
@@ -145,7 +145,7 @@ def test_a_deep_model_that_differs_is_not_confirmed() -> None:
 def test_numbers_of_a_deep_model_that_are_not_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = SmallModel(layers=8)
+    model = SmallModel(n_layers=8)
     plain = model.token_log_probs
     monkeypatch.setattr(model, "token_log_probs", lambda ids: plain(ids) * np.nan)
     found, status = judged(model, level="quick")
@@ -293,7 +293,7 @@ def test_one_byte() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"layers": 0}, {"width": "32"}, {"kind": "encoder"}, {"position": "none"}],
+    [{"n_layers": 0}, {"width": "32"}, {"kind": "encoder"}, {"position": "none"}],
 )
 def test_configurations_that_were_changed(change: dict[str, Any]) -> None:
     model = SmallModel()

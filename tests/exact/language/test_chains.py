@@ -14,7 +14,7 @@ from certus.certificate import Strength
 from certus.verify.language import attention, chains
 from certus.verify.language.attention import PlainNetwork
 
-TINY = {"layers": 1, "width": 8, "heads": 2, "context": 8}
+TINY = {"n_layers": 1, "width": 8, "heads": 2, "context": 8}
 
 
 class Small(SmallModel):

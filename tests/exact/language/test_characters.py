@@ -21,7 +21,7 @@ from certus.neural_network.modules.character_reader import symbols  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
 TEXTS = ["the cat sat on the mat", "a dog lay near the rug"] * 25
-SMALL = {"hidden": 8, "batch_size": 8, "max_iter": 40, "max_time": None}
+SMALL = {"width": 8, "batch_size": 8, "max_iter": 40, "max_time": None}
 SMALL |= {"random_state": 0}
 
 

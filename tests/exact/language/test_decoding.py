@@ -28,7 +28,7 @@ NETWORKS: list[dict[str, Any]] = [
 
 
 def network(n_tokens: int = 6, seed: int = 0, **config: Any) -> Transformer:
-    words = {"layers": 2, "width": 16, "heads": 2, "context": 8, **config}
+    words = {"n_layers": 2, "width": 16, "heads": 2, "context": 8, **config}
     made = Transformer(n_tokens, **words).eval()
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():

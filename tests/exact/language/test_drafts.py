@@ -24,7 +24,7 @@ def test_greedy_with_a_draft_gives_the_same_tokens(context: int) -> None:
     rule = check_rule(0.0, None, 1.0, 6)
     for seed in range(6):
         decoder = decoder_of(network(seed=seed, context=context))
-        draft = decoder_of(network(seed=50 + seed, layers=1, context=6))
+        draft = decoder_of(network(seed=50 + seed, n_layers=1, context=6))
         for many in (1, 3, 7):
             drawn, _ = sample_with_draft(decoder, draft, PROMPT, 30, rule, 0, many)
             alone = sample(decoder, [PROMPT], 30, rule, 0)[0]
@@ -46,7 +46,7 @@ def test_recorded_distributions_make_each_step_that_of_the_model() -> None:
     seen = set()
     for seed in range(20):
         made = network(seed=3)
-        draft = network(seed=4, layers=1, context=6)
+        draft = network(seed=4, n_layers=1, context=6)
         drawn, tried = sample_with_draft(
             decoder_of(made), decoder_of(draft), PROMPT, 30, rule, seed
         )
@@ -66,7 +66,7 @@ def test_recorded_distributions_make_each_step_that_of_the_model() -> None:
 
 
 def test_the_verifier_confirms_a_draft() -> None:
-    model, small = WritingModel(size=0.3), WritingModel(size=0.3, seed=1, layers=1)
+    model, small = WritingModel(size=0.3), WritingModel(size=0.3, seed=1, n_layers=1)
     for how in ({"top_k": 50}, {"temperature": 0.0}, {"top_p": 0.9}):
         drawn = model.generate("Once", 50, draft=small, random_state=2, **how)
         assert drawn.draft is not None and 0.0 <= drawn.draft.acceptance <= 1.0
@@ -77,7 +77,7 @@ def test_the_verifier_confirms_a_draft() -> None:
 
 def test_a_record_of_another_distribution_is_found() -> None:
     """The raw q in place of the filtered one, as other libraries had it."""
-    model, small = WritingModel(size=0.3), WritingModel(size=0.3, seed=1, layers=1)
+    model, small = WritingModel(size=0.3), WritingModel(size=0.3, seed=1, n_layers=1)
     drawn = model.generate("Once", 50, draft=small, top_k=20, random_state=2)
     raw = model.generate("Once", 50, draft=small, random_state=2).draft
     n = min(len(raw.tokens), len(drawn.draft.tokens))
@@ -91,7 +91,7 @@ def test_a_record_of_another_distribution_is_found() -> None:
 def test_tokens_with_a_draft_have_the_distribution_of_the_model() -> None:
     """Frequencies of two tokens in a row against their exact probabilities."""
     made, n = network(4, 1), 6_000
-    decoder, draft = decoder_of(made), decoder_of(network(4, 7, layers=1))
+    decoder, draft = decoder_of(made), decoder_of(network(4, 7, n_layers=1))
     rule, rng = check_rule(1.0, None, 1.0, 4), np.random.default_rng(0)
     counts = np.zeros((4, 4))
     for _ in range(n):

@@ -35,7 +35,7 @@ def source(n: int, seed: int = 0) -> str:
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
     text = [source(100, seed) for seed in range(200)]
-    words: Any = {"layers": 1, "width": 32, "heads": 2, "context": 16}
+    words: Any = {"n_layers": 1, "width": 32, "heads": 2, "context": 16}
     return LanguageModel(**words, max_iter=150, max_time=None, random_state=0).fit(text)
 
 

@@ -21,7 +21,7 @@ from certus.language.tuning.answers import encode_pairs  # noqa: E402
 from certus.language.tuning.tuned import answer_loss  # noqa: E402
 from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
 
-SMALL: Any = {"layers": 1, "width": 16, "heads": 2, "context": 32, "random_state": 0}
+SMALL: Any = {"n_layers": 1, "width": 16, "heads": 2, "context": 32, "random_state": 0}
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 PROMPTS = [f"{word}=" for word in WORDS] * 2
 ANSWERS = [word[::-1] for word in WORDS] * 2

@@ -16,7 +16,7 @@ TEXT = "the cat sat on the mat and the dog sat on the cat. " * 40
 
 
 def fitted(seed: int, **words: Any) -> LanguageModel:
-    sizes = {"layers": 2, "width": 32, "heads": 2, "context": 24, **words}
+    sizes = {"n_layers": 2, "width": 32, "heads": 2, "context": 24, **words}
     return LanguageModel(
         **sizes, max_iter=40, max_time=None, random_state=seed, early_stopping=False
     ).fit(TEXT)
@@ -29,7 +29,7 @@ def model() -> LanguageModel:
 
 @pytest.fixture(scope="module")
 def small() -> LanguageModel:
-    return fitted(1, layers=1, width=16)
+    return fitted(1, n_layers=1, width=16)
 
 
 WAYS: list[dict[str, Any]] = [

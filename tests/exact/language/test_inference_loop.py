@@ -13,7 +13,7 @@ from helpers.letters import Letters, markov_text  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
 P = np.array([[0.1, 0.8, 0.1], [0.2, 0.1, 0.7], [0.6, 0.3, 0.1]])
-TINY = {"layers": 1, "width": 16, "heads": 2, "batch_size": 8, "random_state": 0}
+TINY = {"n_layers": 1, "width": 16, "heads": 2, "batch_size": 8, "random_state": 0}
 
 
 @pytest.fixture(scope="module")

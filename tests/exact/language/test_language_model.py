@@ -21,7 +21,7 @@ from helpers.letters import Letters, entropy_rate, markov_text  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
-TINY = {"layers": 1, "width": 16, "heads": 2, "batch_size": 8, "random_state": 0}
+TINY = {"n_layers": 1, "width": 16, "heads": 2, "batch_size": 8, "random_state": 0}
 P = np.array([[0.1, 0.8, 0.1], [0.2, 0.1, 0.7], [0.6, 0.3, 0.1]])
 
 
@@ -122,7 +122,7 @@ def test_published_sizes(name, published):
     config = PUBLISHED[name]
     with torch.device("meta"):
         found = count_parameters(Transformer(**config))
-    V, T, d, n = (config[k] for k in ("n_tokens", "context", "width", "layers"))
+    V, T, d, n = (config[k] for k in ("n_tokens", "context", "width", "n_layers"))
     norms = 2 * d if config.get("norm") != "post" else 0  # the last one
     # Attention 4d² + 4d, feed-forward 8d² + 5d, two norms 4d.
     assert found == V * d + T * d + n * (12 * d * d + 13 * d) + norms

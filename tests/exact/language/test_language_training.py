@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning"
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 40
 SMALL = {
-    "layers": 1,
+    "n_layers": 1,
     "width": 16,
     "heads": 2,
     "context": 16,

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning"
 P = np.array([[0.1, 0.8, 0.1], [0.2, 0.1, 0.7], [0.6, 0.3, 0.1]])
 TEXTS = ["the cat sat on the mat", "the dog lay on the rug"] * 30
 SMALL = {
-    "layers": 1,
+    "n_layers": 1,
     "width": 16,
     "heads": 2,
     "context": 24,
@@ -63,7 +63,7 @@ def test_filling_gaps_costs_less_than_any_left_to_right_model():
     """On a Markov chain the law of a letter is known, from one side and from both."""
     model = MaskedLanguageModel(
         tokenizer=Letters(),
-        layers=1,
+        n_layers=1,
         width=32,
         heads=2,
         context=17,
@@ -186,7 +186,7 @@ def stories(n, seed):
 
 @pytest.mark.catalog("LM-12")
 def test_pairs_are_a_coin_at_first_and_learnt_in_the_end():
-    options = {**SMALL, "layers": 2, "width": 32, "context": 16, "batch_size": 64}
+    options = {**SMALL, "n_layers": 2, "width": 32, "context": 16, "batch_size": 64}
     options |= {"pairs": True, "max_time": None, "early_stopping": False}
     texts = stories(200, 0)
     fresh = stories(60, 1)
@@ -226,14 +226,14 @@ def test_the_row_of_a_pair_keeps_what_lies_next_to_the_cut():
 @pytest.mark.catalog("LM-13")
 @pytest.mark.parametrize(
     ("changes", "published"),
-    [({}, 109.5e6), ({"layers": 24, "width": 1024, "heads": 16}, 335.1e6)],
+    [({}, 109.5e6), ({"n_layers": 24, "width": 1024, "heads": 16}, 335.1e6)],
     ids=["base", "large"],
 )
 def test_published_sizes_of_bert(changes, published):
     config = {**PUBLISHED["bert-base"], **changes}
     with torch.device("meta"):
         found = count_parameters(Transformer(**config))
-    V, T, d, n = (config[k] for k in ("n_tokens", "context", "width", "layers"))
+    V, T, d, n = (config[k] for k in ("n_tokens", "context", "width", "n_layers"))
     # Tokens, places, two segments and their norm; layers; the pooler.
     embeddings = (V + T + 2) * d + 2 * d
     assert found == embeddings + n * (12 * d * d + 13 * d) + d * d + d

@@ -316,7 +316,7 @@ def test_the_upper_mean_holds_and_shrinks(spread):
 
 # -- language models ------------------------------------------------------------------
 
-WORDS = {"layers": 1, "width": 16, "heads": 2, "context": 16, "random_state": 0}
+WORDS = {"n_layers": 1, "width": 16, "heads": 2, "context": 16, "random_state": 0}
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,7 @@ def test_without_later_divergences_the_gradient_would_be_wrong():
 @pytest.mark.catalog("LM-18")
 def test_a_drawn_iteration_has_the_exact_gradient_of_a_bandit():
     """The whole loop: compiled draws of a language model, rewards, advantages."""
-    words = {"layers": 1, "width": 16, "heads": 2, "context": 8, "max_iter": 30}
+    words = {"n_layers": 1, "width": 16, "heads": 2, "context": 8, "max_iter": 30}
     base = LanguageModel(**words, random_state=0).fit("abacad" * 60)
     value = np.random.default_rng(0).normal(size=257)
     model = PPO(

@@ -40,7 +40,7 @@ class Stopped(Exception):
 @pytest.fixture(scope="module")
 def base() -> LanguageModel:
     return LanguageModel(
-        layers=1, width=16, heads=2, context=24, max_iter=5, random_state=0
+        n_layers=1, width=16, heads=2, context=24, max_iter=5, random_state=0
     ).fit("the red, green and blue wall is dark. " * 20)
 
 

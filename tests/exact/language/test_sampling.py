@@ -148,7 +148,7 @@ def test_the_distribution_of_a_step_by_drawing() -> None:
 
 def speculated(how: How, raw: bool = False, n: int = 40) -> Any:
     """A target, a draft, the text, its numbers, where tokens come from, proposals."""
-    model, small = SmallModel(), SmallModel(seed=2, layers=1)
+    model, small = SmallModel(), SmallModel(seed=2, n_layers=1)
     rng = np.random.default_rng(3)
     stream, tried, numbers, source = [model.end, *PROMPT], [], [], []
 

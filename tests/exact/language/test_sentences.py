@@ -38,7 +38,7 @@ SMALL = {
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["no layer", "one layer"])
 def small(request):
-    return SentenceEncoder(layers=request.param, **SMALL).fit(TEXTS)
+    return SentenceEncoder(n_layers=request.param, **SMALL).fit(TEXTS)
 
 
 @pytest.mark.catalog("LM-15")
@@ -56,7 +56,9 @@ def test_similarity_is_the_cosine_of_the_mean_states(small):
 def test_without_layers_a_text_is_the_mean_of_the_vectors_of_its_tokens():
     model = SentenceEncoder(**SMALL).fit(TEXTS)
     table = model.weights_["embedding.weight"].astype(float)
-    assert model.config_["layers"] == 0 and set(model.weights_) == {"embedding.weight"}
+    assert model.config_["n_layers"] == 0 and set(model.weights_) == {
+        "embedding.weight"
+    }
     text = " ".join([*COLOURS, *COUNTS, *COLOURS])  # more tokens than its parts hold
     mean = table[model.tokenizer_.encode(text)].mean(axis=0)
     np.testing.assert_allclose(
@@ -122,7 +124,7 @@ def test_vectors_without_information_cost_the_logarithm_of_the_batch():
 
 
 def test_a_sentence_encoder_starts_from_a_masked_model():
-    base = MaskedLanguageModel(layers=1, **SMALL).fit(TEXTS)
+    base = MaskedLanguageModel(n_layers=1, **SMALL).fit(TEXTS)
     before = {name: w.tobytes() for name, w in base.weights_.items()}
     still = {**SMALL, "max_iter": 1, "learning_rate": 1e-12}
     model = SentenceEncoder(base, **still).fit(TEXTS)

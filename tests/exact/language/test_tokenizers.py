@@ -97,7 +97,7 @@ LEARNT = BPETokenizer(500, special_tokens=["<|end|>"]).fit(TEXT)
 @pytest.mark.catalog("TRF-01")
 def test_looking_a_token_up_is_a_product_with_one_hot_rows() -> None:
     ids = LEARNT.encode("The sea is calm.")
-    net = Transformer(LEARNT.n_tokens, width=16, layers=1, heads=2, context=32)
+    net = Transformer(LEARNT.n_tokens, width=16, n_layers=1, heads=2, context=32)
     rows = net.embedding(torch.as_tensor(ids, dtype=torch.long)).detach().numpy()
     W = net.state_dict()["embedding.weight"].numpy()
     np.testing.assert_array_equal(np.eye(LEARNT.n_tokens, dtype=W.dtype)[ids] @ W, rows)

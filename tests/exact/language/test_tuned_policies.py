@@ -25,7 +25,7 @@ from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
-WORDS = {"layers": 1, "width": 32, "heads": 2, "context": 16, "random_state": 0}
+WORDS = {"n_layers": 1, "width": 32, "heads": 2, "context": 16, "random_state": 0}
 ANIMALS = ["cat", "dog", "hen", "cow"]
 PROMPTS = ["a ", "my ", "the "]
 TEXTS = [f"{x}{y}" for x in PROMPTS for y in ANIMALS] * 6

@@ -23,7 +23,7 @@ TEXT = "the cat sat on the mat and the dog sat on the cat. " * 60
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
     return LanguageModel(
-        layers=2,
+        n_layers=2,
         width=32,
         heads=2,
         context=32,
@@ -125,7 +125,7 @@ def test_a_longer_context_gains_nothing_on_a_source_without_memory() -> None:
         letters.append("abc"[at])
     text = "".join(letters)
     model = LanguageModel(
-        layers=1, width=16, heads=1, context=16, max_iter=300, random_state=0
+        n_layers=1, width=16, heads=1, context=16, max_iter=300, random_state=0
     ).fit(text[:20_000])
     found = model.context_use(text[20_000:])
     entropy = -(0.9 * np.log2(0.9) + 0.1 * np.log2(0.1))

@@ -17,7 +17,7 @@ TEXT = "the cat sat on the mat. a dog saw the cat and ran. " * 12
 
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
-    words = {"layers": 1, "width": 32, "heads": 2, "context": 24, "max_iter": 40}
+    words = {"n_layers": 1, "width": 32, "heads": 2, "context": 24, "max_iter": 40}
     return LanguageModel(**words, random_state=0).fit(TEXT)
 
 
@@ -55,7 +55,7 @@ def test_generations_are_certified(model: LanguageModel, how: dict) -> None:
 
 
 def test_a_draft_is_certified(model: LanguageModel) -> None:
-    words = {"layers": 1, "width": 16, "heads": 2, "context": 12, "max_iter": 30}
+    words = {"n_layers": 1, "width": 16, "heads": 2, "context": 12, "max_iter": 30}
     draft = LanguageModel(**words, random_state=1).fit(TEXT)
     made = model.generate("a dog", 60, draft=draft, random_state=0)
     certificate = certus.certify(made)

@@ -170,7 +170,7 @@ def test_a_dense_block_puts_maps_side_by_side():
     assert out.shape == (2, 6 + 3 * 4, 5, 5)
     torch.testing.assert_close(out[:, :6], x)  # what went in is still there
     assert [layer[2].in_channels for layer in block.layers] == [6, 10, 14]
-    net = DenseNet(1, 10, growth=4, layers=(2, 3, 1))
+    net = DenseNet(1, 10, growth=4, n_layers=(2, 3, 1))
     # 8 + 2·4 = 16, halved 8, + 3·4 = 20, halved 10, + 4
     assert net.output.in_features == 14
     (g,) = torch.autograd.grad(
@@ -221,7 +221,7 @@ def test_the_receptive_field_of_networks(make):
         (lambda: ResNet(1, 2, channels=()), "channels must be a list"),
         (lambda: ResNet(1, 2, channels=(4, 0)), "each of channels must be"),
         (lambda: ResNet(1, 2, blocks=0), "blocks must be a whole number"),
-        (lambda: DenseNet(1, 2, layers=()), "layers must be a list"),
+        (lambda: DenseNet(1, 2, n_layers=()), "n_layers must be a list"),
         (lambda: DenseNet(1, 2, growth=0), "growth must be a whole number"),
         (lambda: LeNet(1, (0, 8)), "height must be a whole number"),
         (lambda: ConvNet(1, 8, 2), r"image_shape must be \(height, width\)"),

@@ -156,7 +156,7 @@ def test_models_without_randomness_are_bagged_too():
 @pytest.mark.slow
 def test_members_do_not_depend_on_how_many_are_fitted_at_a_time():
     words = ["ab", "b", "a", "", "ba", "bb", "aab"] * 3
-    sequences = RecurrentClassifier(hidden=4, schedule="cosine", max_iter=20)
+    sequences = RecurrentClassifier(width=4, schedule="cosine", max_iter=20)
     for model, rows, target in (
         (CLASSIFIER, X, y),
         (REGRESSOR, X[:, :3], X[:, 3]),

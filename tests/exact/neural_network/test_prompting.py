@@ -29,11 +29,11 @@ def prompts(n, seed):
 class Reader(nn.Module):
     """A causal transformer whose outputs at the places of x predict y."""
 
-    def __init__(self, width=32, layers=2):
+    def __init__(self, width=32, n_layers=2):
         super().__init__()
         self.embed, self.output = nn.Linear(D + 1, width), nn.Linear(width, 1)
         self.looks, self.thinks, self.norms = (nn.ModuleList() for _ in range(3))
-        for _ in range(layers):
+        for _ in range(n_layers):
             inner = nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
             self.looks.append(MultiHeadAttention(width, 2, rotary=True))
             self.thinks.append(nn.Sequential(*inner))
@@ -162,7 +162,7 @@ def test_steps_that_are_written_down_beat_answers_at_once():
     shares = {}
     for name, answers in (("at once", so_far[:, -1:]), ("in steps", so_far)):
         y = ["".join(map(str, row)) for row in answers]
-        model = Seq2Seq(network="transformer", hidden=32, layers=2, max_iter=10)
+        model = Seq2Seq(network="transformer", width=32, n_layers=2, max_iter=10)
         model.set_params(random_state=0).fit(X[:4000], y[:4000])
         found = model.predict(X[4000:])
         shares[name] = np.mean([a[-1:] == b[-1] for a, b in zip(found, y[4000:])])

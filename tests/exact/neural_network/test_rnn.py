@@ -176,7 +176,7 @@ def test_stacked_layers_are_torchs(kind, bidirectional):
     options = {"bidirectional": bidirectional, "batch_first": True}
     theirs = LAYERS[kind](3, 5, num_layers=3, **options).double()
     net = Recurrent(
-        3, 5, 2, cell=kind, layers=3, bidirectional=bidirectional, pooling=None
+        3, 5, 2, cell=kind, n_layers=3, bidirectional=bidirectional, pooling=None
     ).double()
     copy_layers(theirs, net)
     x = numbers(4, 9, 3)
@@ -200,7 +200,7 @@ def copy_layers(theirs, net):
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_padding_changes_no_output(kind, pooling, bidirectional):
     net = Recurrent(
-        3, 5, 2, cell=kind, layers=2, bidirectional=bidirectional, pooling=pooling
+        3, 5, 2, cell=kind, n_layers=2, bidirectional=bidirectional, pooling=pooling
     ).double()
     lengths = torch.tensor([7, 1, 4, 0, 7, 3])
     x = numbers(6, 11, 3)
@@ -216,7 +216,7 @@ def test_padding_changes_no_output(kind, pooling, bidirectional):
 
 def test_packed_sequences_give_the_same():
     layer = nn.LSTM(3, 5, num_layers=2, bidirectional=True, batch_first=True).double()
-    net = Recurrent(3, 5, 2, layers=2, bidirectional=True).double()
+    net = Recurrent(3, 5, 2, n_layers=2, bidirectional=True).double()
     copy_layers(layer, net)
     x, lengths = numbers(4, 9, 3), torch.tensor([9, 2, 5, 1])
     packed = nn.utils.rnn.pack_padded_sequence(
@@ -256,7 +256,7 @@ def test_the_unknown_token_carries_no_information_and_does_not_learn():
 @pytest.mark.parametrize("kind", KINDS)
 def test_gates_are_those_of_the_network(kind):
     net = Recurrent(
-        3, 4, 2, cell=kind, layers=2, bidirectional=True, pooling=None
+        3, 4, 2, cell=kind, n_layers=2, bidirectional=True, pooling=None
     ).double()
     lengths = torch.tensor([5, 2, 0])
     x = numbers(3, 5, 3)
@@ -288,7 +288,11 @@ def test_the_forget_gate_begins_open():
 
 @pytest.mark.parametrize(
     "wrong, told",
-    [({"cell": "lstn"}, "cell"), ({"pooling": "max"}, "pool"), ({"layers": 0}, "lay")],
+    [
+        ({"cell": "lstn"}, "cell"),
+        ({"pooling": "max"}, "pool"),
+        ({"n_layers": 0}, "lay"),
+    ],
 )
 def test_wrong_arguments_are_named(wrong, told):
     with pytest.raises(ValueError, match=told):
@@ -303,7 +307,7 @@ def test_every_configuration_is_rebuilt_from_its_config():
             3,
             2,
             cell=cell,
-            layers=layers,
+            n_layers=layers,
             bidirectional=both,
             embedding=embedding,
             pooling=pooling,

@@ -65,7 +65,7 @@ def test_all_outputs_together_have_probability_one(cell, attention, feedback):
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize(("cell", "attention"), KINDS)
 def test_steps_made_together_are_those_made_one_by_one(cell, attention, layers):
-    net = network(cell, attention, layers=layers)
+    net = network(cell, attention, n_layers=layers)
     target = torch.tensor([[1, 2, 2, 0], [2, 0, -1, -1]])
     together = net(SOURCE, LENGTHS, target)
     encoded = net.encode(SOURCE, LENGTHS)
@@ -80,7 +80,7 @@ def test_steps_made_together_are_those_made_one_by_one(cell, attention, layers):
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(("cell", "attention"), KINDS)
 def test_padding_and_companions_change_nothing(cell, attention, layers):
-    net = network(cell, attention, layers=layers)
+    net = network(cell, attention, n_layers=layers)
     target = torch.tensor([[1, 2, 0], [2, 0, -1]])
     both = net(SOURCE, LENGTHS, target)
     wider = torch.cat([SOURCE, torch.full((2, 4), 3)], dim=1)
@@ -222,9 +222,9 @@ def test_a_beam_of_one_is_greedy(cell):
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-@pytest.mark.parametrize(("width", "layers"), [(2, 1), (5, 1), (3, 2)])
-def test_a_beam_knows_the_probability_of_what_it_found(cell, width, layers):
-    net = network(cell, n_target=5, sharp=6.0, layers=layers)
+@pytest.mark.parametrize(("width", "n_layers"), [(2, 1), (5, 1), (3, 2)])
+def test_a_beam_knows_the_probability_of_what_it_found(cell, width, n_layers):
+    net = network(cell, n_target=5, sharp=6.0, n_layers=n_layers)
     with torch.no_grad():  # states that what was written changes much
         net.decoder.embedding.weight.mul_(3)
         for weight in net.decoder.layers.parameters():
@@ -325,7 +325,7 @@ def stacked(kind, layers, names):
 
 @pytest.mark.parametrize(("cell", "kind"), [("gru", "GRU"), ("lstm", "LSTM")])
 def test_layers_stand_on_each_other_as_in_torch(cell, kind):
-    net, kind = network(cell, None, layers=3), getattr(torch.nn, kind)
+    net, kind = network(cell, None, n_layers=3), getattr(torch.nn, kind)
     encoder, decoder = net.encoder, net.decoder
     with torch.no_grad():
         t = torch.arange(3)

@@ -19,7 +19,7 @@ from certus.neural_network.tokens import lists, token_loss  # noqa: E402
 
 def short(**options):
     """A small model whose schedule ends where the run does."""
-    return Seq2Seq(**{"hidden": 24, "batch_size": 32, "random_state": 0, **options})
+    return Seq2Seq(**{"width": 24, "batch_size": 32, "random_state": 0, **options})
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def copies():
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 9, 900)
     words = ["".join(rng.choice(list("abcde"), size=n)) for n in lengths]
-    model = short(hidden=32, max_iter=20, learning_rate=1e-2)
+    model = short(width=32, max_iter=20, learning_rate=1e-2)
     return model.fit(words[:800], words[:800]), words
 
 
@@ -263,15 +263,15 @@ def test_partial_fits_are_the_epochs_of_a_fit():
 def test_deep_ones_learn_and_are_saved(cell, tmp_path):
     X = ["".join(x) for n in (2, 3, 4) for x in itertools.product("abc", repeat=n)]
     y = [x[::-1] for x in X]
-    model = short(cell=cell, layers=2, beam=2, max_iter=30, learning_rate=1e-2)
+    model = short(cell=cell, n_layers=2, beam=2, max_iter=30, learning_rate=1e-2)
     assert model.fit(X, y).score(X, y) > 0.95
     single = short(cell=cell, max_iter=1).fit(X, y).module_
     size = sum(p.numel() for p in model.module_.parameters())
     assert size > 1.4 * sum(p.numel() for p in single.parameters())
     back = certus.load(model.save(tmp_path / "m.certus"))
     assert back.predict(X) == model.predict(X) and back.layers == 2
-    with pytest.raises(ValueError, match="layers"):
-        short(layers=0).fit(X, y)
+    with pytest.raises(ValueError, match="n_layers"):
+        short(n_layers=0).fit(X, y)
 
 
 def test_early_stopping_keeps_the_best_epoch():
@@ -297,8 +297,8 @@ def test_the_same_seed_gives_the_same_model_and_leaves_generators_alone():
 
 def test_seq2seq_works_where_scikit_learn_looks_for_estimators():
     X = ["".join(x) for x in itertools.product("ab", repeat=4)] * 2
-    found = GridSearchCV(short(max_iter=3), {"hidden": [4, 24]}, cv=2).fit(X, X)
-    assert found.best_params_["hidden"] == 24
+    found = GridSearchCV(short(max_iter=3), {"width": [4, 24]}, cv=2).fit(X, X)
+    assert found.best_params_["width"] == 24
     assert len(cross_val_score(short(max_iter=1), X, X, cv=2)) == 2
 
 

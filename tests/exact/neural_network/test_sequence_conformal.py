@@ -36,11 +36,11 @@ def spelt(n, rng):
 
 
 def regressor(**options):
-    return RecurrentRegressor(hidden=8, max_iter=5, random_state=0, **options)
+    return RecurrentRegressor(width=8, max_iter=5, random_state=0, **options)
 
 
 def classifier(**options):
-    return RecurrentClassifier(hidden=8, max_iter=5, random_state=0, **options)
+    return RecurrentClassifier(width=8, max_iter=5, random_state=0, **options)
 
 
 def test_an_interval_is_as_wide_as_the_ranked_residual():
@@ -152,8 +152,8 @@ def test_taggers_and_writers_refuse_prediction_sets():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         models = [
-            SequenceTagger(hidden=4, max_iter=1).fit(X, X),
-            Seq2Seq(hidden=4, max_iter=1).fit(X, X),
+            SequenceTagger(width=4, max_iter=1).fit(X, X),
+            Seq2Seq(width=4, max_iter=1).fit(X, X),
         ]
     for model in models:
         for ask in (model.predict_set, model.predict_interval):

@@ -34,7 +34,7 @@ def brackets(n, rng, most=8):
 
 
 def quick(kind, **options):
-    settings = {"hidden": 8, "max_iter": 3, "random_state": 0, "batch_size": 16}
+    settings = {"width": 8, "max_iter": 3, "random_state": 0, "batch_size": 16}
     return kind(**{**settings, **options})
 
 
@@ -45,7 +45,7 @@ def letters():
 
 def test_order_is_learnt_where_counts_cannot_tell(letters):
     X, y = letters
-    model = RecurrentClassifier(hidden=16, max_iter=40, random_state=0).fit(X, y)
+    model = RecurrentClassifier(width=16, max_iter=40, random_state=0).fit(X, y)
     new, wanted = brackets(200, np.random.default_rng(1))
     assert model.score(new, wanted) > 0.97
     assert model.predict([list("acb"), list("bca")]).tolist() == [1, 0]
@@ -55,7 +55,7 @@ def test_both_readings_tag_by_what_comes_later():
     rng = np.random.default_rng(0)
     X = [rng.integers(0, 3, k).tolist() for k in rng.integers(1, 9, 200)]
     y = [[int(2 in x[i + 1 :]) for i in range(len(x))] for x in X]
-    both = SequenceTagger(hidden=16, max_iter=40, random_state=0).fit(X, y)
+    both = SequenceTagger(width=16, max_iter=40, random_state=0).fit(X, y)
     ahead = clone(both).set_params(bidirectional=False).fit(X, y)
     assert both.score(X, y) > 0.97
     assert ahead.score(X, y) < 0.9
@@ -267,7 +267,7 @@ def test_a_checkpoint_goes_on_where_it_ended(letters, tmp_path):
 
 def test_gates_of_a_fitted_model(letters):
     X, y = letters
-    model = quick(RecurrentClassifier, layers=2, bidirectional=True).fit(X, y)
+    model = quick(RecurrentClassifier, n_layers=2, bidirectional=True).fit(X, y)
     found = model.gates([*X[:3], []], layer=1, backwards=True)
     assert [len(g["forget"]) for g in found] == [*map(len, X[:3]), 0]
     assert found[0]["forget"].shape[1] == 8

@@ -16,7 +16,7 @@ from certus.neural_network.modules import (
 from certus.neural_network.modules.feed_forward import ACTIVATIONS, FeedForward
 from certus.neural_network.modules.transformer import POSITIONS, Block
 
-SMALL = {"layers": 2, "width": 16, "heads": 2, "context": 32}
+SMALL = {"n_layers": 2, "width": 16, "heads": 2, "context": 32}
 
 
 def built(n_tokens=11, seed=0, **options):
@@ -105,8 +105,8 @@ def test_the_feed_forward_layer_has_8d2_and_5d_parameters(d):
 
 
 def test_gates_have_as_many_parameters_as_plain_layers():
-    plain = Transformer(11, layers=2, width=48)
-    gated = Transformer(11, layers=2, width=48, activation="swiglu")
+    plain = Transformer(11, n_layers=2, width=48)
+    gated = Transformer(11, n_layers=2, width=48, activation="swiglu")
     assert count_parameters(gated) == pytest.approx(count_parameters(plain), rel=0.01)
 
 
@@ -185,10 +185,10 @@ def reach(net, T=6):
 def test_an_encoder_depends_on_both_sides_and_a_decoder_on_the_past():
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(16, generator=generator, dtype=torch.float64)
-    encoder = built(kind="encoder", layers=1)
+    encoder = built(kind="encoder", n_layers=1)
     encoder.norm.weight.copy_(weights)  # a norm's outputs add up to a constant
     assert reach(encoder).all()
-    decoder = built(layers=1)
+    decoder = built(n_layers=1)
     assert torch.equal(reach(decoder), torch.ones(6, 6).tril().bool())
 
 
@@ -223,7 +223,7 @@ def test_the_reference_sizes_give_the_counted_parameters():
         net = Transformer(
             *(V,),
             kind="both",
-            layers=N,
+            n_layers=N,
             width=d,
             heads=h,
             context=512,
@@ -241,7 +241,7 @@ def test_the_reference_sizes_give_the_counted_parameters():
 
 @pytest.mark.catalog("TRF-24")
 def test_at_the_start_attention_is_spread_evenly():
-    net, T = Transformer(50, layers=2, width=64, heads=4, kind="encoder"), 40
+    net, T = Transformer(50, n_layers=2, width=64, heads=4, kind="encoder"), 40
     with torch.no_grad():
         looks = net(tokens(2, T, n_tokens=50), weights=True).kept
     for P in looks:
@@ -253,7 +253,7 @@ def test_at_the_start_attention_is_spread_evenly():
 def test_published_models_can_be_built_without_memory(name):
     with torch.device("meta"):
         net = Transformer(**PUBLISHED[name])
-    assert net.config["layers"] == PUBLISHED[name]["layers"]
+    assert net.config["n_layers"] == PUBLISHED[name]["layers"]
 
 
 def test_wrong_arguments_are_named():

@@ -11,7 +11,7 @@ from certus.neural_network.modules import EncoderDecoder
 
 
 def built(seed=0, **options):
-    chosen = {"network": "transformer", "hidden": 8, "heads": 2, "layers": 2}
+    chosen = {"network": "transformer", "width": 8, "heads": 2, "n_layers": 2}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         net = EncoderDecoder(6, 5, **{**chosen, **options})
@@ -29,7 +29,7 @@ def reverser():
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 9, 1300)
     words = ["".join(rng.choice(list("abcdef"), size=n)) for n in lengths]
-    model = Seq2Seq(network="transformer", hidden=32, max_iter=15, random_state=0)
+    model = Seq2Seq(network="transformer", width=32, max_iter=15, random_state=0)
     model.set_params(batch_size=32).fit(words[:1200], [w[::-1] for w in words[:1200]])
     seen = set(words[:1200])
     return model, [w for w in words[1200:] if w not in seen]
@@ -120,7 +120,7 @@ def test_a_translator_learns_to_reverse(reverser):
 def test_sixteen_tokens_are_reversed():
     X = np.random.default_rng(0).integers(1, 11, (5500, 16)).tolist()
     y = [x[::-1] for x in X]
-    model = Seq2Seq(network="transformer", layers=2, max_iter=8, random_state=0)
+    model = Seq2Seq(network="transformer", n_layers=2, max_iter=8, random_state=0)
     model.fit(X[:5000], y[:5000])
     assert model.score(X[5000:], y[5000:]) > 0.99
 
@@ -132,7 +132,7 @@ def test_two_numbers_of_two_digits_are_added():
     pairs = [divmod(int(i), 100) for i in order]
     X = [f"{a:02}+{b:02}" for a, b in pairs]
     y = [str(a + b) for a, b in pairs]
-    model = Seq2Seq(network="transformer", layers=2, random_state=0)
+    model = Seq2Seq(network="transformer", n_layers=2, random_state=0)
     found = model.fit(X[:9000], y[:9000]).predict(X[9000:])
     assert np.mean([a == b for a, b in zip(found, y[9000:])]) >= 0.99
 
@@ -163,8 +163,8 @@ def test_a_translator_is_saved_and_certified_like_the_others(reverser, tmp_path)
 
 def test_wrong_shapes_are_refused_with_a_message():
     X = ["ab", "ba"]
-    with pytest.raises(ValueError, match="hidden must be a multiple of heads"):
-        Seq2Seq(network="transformer", hidden=10).fit(X, X)
+    with pytest.raises(ValueError, match="width must be a multiple of heads"):
+        Seq2Seq(network="transformer", width=10).fit(X, X)
     with pytest.raises(ValueError, match="network must be one of"):
         Seq2Seq(network="convolution").fit(X, X)
     with pytest.raises(ValueError, match="heads must be"):

@@ -56,10 +56,10 @@ def test_sizes_that_do_not_fit_are_refused():
         patchify(drawn(1, 1, 9, 8), 2)
     with pytest.raises(ValueError, match="do not make an image of 1 × 4 × 4"):
         unpatchify(drawn(1, 4, 5), 2, (1, 4, 4))
-    with pytest.raises(ValueError, match="patch must be a number or a pair"):
+    with pytest.raises(ValueError, match="patch_size must be a number or a pair"):
         patchify(drawn(1, 1, 8, 8), (2, 2, 2))
-    with pytest.raises(ValueError, match="patch must be a whole number above 0"):
-        VisionTransformer(1, (8, 8), 2, patch=0)
+    with pytest.raises(ValueError, match="patch_size must be a whole number above 0"):
+        VisionTransformer(1, (8, 8), 2, patch_size=0)
     with pytest.raises(ValueError, match="pooling must be one of"):
         VisionTransformer(1, (8, 8), 2, pooling="max")
     with pytest.raises(ValueError, match="a multiple of heads"):
@@ -72,7 +72,7 @@ def test_sizes_that_do_not_fit_are_refused():
 @pytest.mark.catalog("TRF-22")
 @pytest.mark.parametrize("pooling", ["mean", "token"])
 def test_after_one_layer_every_output_depends_on_every_patch(pooling):
-    net = built(1, (12, 12), 3, patch=3, layers=1, pooling=pooling)
+    net = built(1, (12, 12), 3, patch_size=3, n_layers=1, pooling=pooling)
     x = drawn(1, 1, 12, 12).requires_grad_()
     states, _ = net.states(x)
     first = 1 if pooling == "token" else 0
@@ -93,7 +93,7 @@ def test_without_positions_patches_may_stand_anywhere():
     x, order = drawn(2, 1, 8, 8), torch.randperm(16)
     mixed = unpatchify(patchify(x, 2)[:, order], 2, (1, 8, 8))
     for position in (None, "learned", "sinusoidal"):
-        net = built(1, (8, 8), 3, patch=2, position=position)
+        net = built(1, (8, 8), 3, patch_size=2, position=position)
         assert torch.allclose(net(mixed), net(x)) == (position is None)
 
 
@@ -109,10 +109,10 @@ def test_scores_come_from_the_mean_or_from_a_token_of_its_own():
 
 
 def test_sides_are_padded_and_parameters_counted():
-    net = built(3, (9, 6), 5, patch=(4, 4), width=16, heads=2, layers=3)
+    net = built(3, (9, 6), 5, patch_size=(4, 4), width=16, heads=2, n_layers=3)
     assert net.grid == (3, 2)
     x = drawn(2, 3, 9, 6)
-    whole = built(3, (12, 8), 5, patch=4, width=16, heads=2, layers=3)
+    whole = built(3, (12, 8), 5, patch_size=4, width=16, heads=2, n_layers=3)
     whole.load_state_dict(net.state_dict())
     torch.testing.assert_close(net(x), whole(F.pad(x, (1, 1, 1, 2))))
     layer = 12 * 16 * 16 + 13 * 16
@@ -130,7 +130,7 @@ def test_sides_are_padded_and_parameters_counted():
 )
 def test_patches_are_chosen_by_the_size_of_the_image(shape, grid):
     assert built(1, shape, 2).grid == grid
-    assert built(1, (224, 224), 2, layers=1).grid == (8, 8)
+    assert built(1, (224, 224), 2, n_layers=1).grid == (8, 8)
 
 
 # -- attention as convolution -----------------------------------------------------

@@ -9,7 +9,7 @@ import certus
 from certus.neural_network import ViTClassifier
 from certus.neural_network.modules import VisionTransformer, patchify
 
-SMALL = {"layers": 2, "width": 32, "random_state": 0}
+SMALL = {"n_layers": 2, "width": 32, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +85,10 @@ def test_a_vision_transformer_is_saved_whole(digits, model, tmp_path):
 def test_wrong_arguments_are_named(digits):
     X, _, y, _ = digits
     for options, said in (
-        ({"patch": 0}, "patch must be a whole number above 0"),
-        ({"patch": (2, 2, 2)}, "patch must be a number or a pair"),
+        ({"patch_size": 0}, "patch_size must be a whole number above 0"),
+        ({"patch_size": (2, 2, 2)}, "patch_size must be a number or a pair"),
         ({"width": 30}, "a multiple of heads"),
-        ({"layers": 0}, "layers must be"),
+        ({"n_layers": 0}, "n_layers must be"),
         ({"dropout": 2.0}, "dropout must be"),
     ):
         with pytest.raises(ValueError, match=said):

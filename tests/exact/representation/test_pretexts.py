@@ -147,7 +147,7 @@ def test_sequences_of_tokens_and_of_numbers():
     texts = [("abcd" * 4)[i : i + n] for i, n in rng.integers(3, 9, (80, 2))]
     options = SMALL | {"batch_size": 80, "learning_rate": 0.01}
     options |= {"validation_fraction": 0.3}
-    model = MaskedAutoencoder(12, mask_share=0.2, max_iter=80, **options)
+    model = MaskedAutoencoder(12, mask_fraction=0.2, max_iter=80, **options)
     model.fit([list(text) for text in texts])
     found = model.certificate_
     assert found["no_leak"].met and found["restored"].met is not False

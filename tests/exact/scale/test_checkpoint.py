@@ -137,7 +137,7 @@ def test_a_damaged_pass_is_computed_again(tmp_path: Path) -> None:
     assert Checkpoint(kept).find(b"a" * 32) is None
 
 
-def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:
     """/dev/full refuses every byte."""
     path = write_rows(tmp_path / "rows.parquet")
     said = pytest.warns(RuntimeWarning, match="No space left.*goes on without it")
@@ -146,7 +146,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     assert bits(model) == bits(LogisticRegression().fit(blocks(path, "kind")))
 
 
-def test_what_is_not_a_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
+def test_other_files_stay_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "diary.txt"
     path.write_text("dear diary")
     with pytest.raises(CheckpointError, match="not a checkpoint of certus"):

@@ -56,7 +56,7 @@ def test_a_client_becomes_an_engine() -> None:
 
 
 @pytest.mark.parametrize("given", ["dask", 3, Path(), type("R", (), {"run": print})()])
-def test_what_is_not_an_engine_is_refused(given: Any) -> None:
+def test_other_objects_are_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="engine must be 'local'"):
         certus.set_config(engine=given)
 
@@ -84,7 +84,7 @@ def test_a_scheduler_without_an_answer_ends_the_fit() -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_lost_scheduler_is_said() -> None:
+def test_a_lost_scheduler_is_reported() -> None:
     client = _Client()
     client.status = "closed"
     lost = pytest.raises(ConnectionError, match="connection to the Dask scheduler")

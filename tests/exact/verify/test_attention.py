@@ -47,7 +47,7 @@ def arrays(net: torch.nn.Module) -> dict[str, np.ndarray]:
 def test_the_forward_pass_is_that_of_the_network(
     kind: str, options: dict[str, Any]
 ) -> None:
-    words = {"layers": 2, "width": 16, "heads": 4, "context": 12, **options}
+    words = {"n_layers": 2, "width": 16, "heads": 4, "context": 12, **options}
     net = moved(Transformer(11, kind=kind, **words).double())
     rng = np.random.default_rng(1)
     tokens, source = rng.integers(0, 11, (3, 9)), rng.integers(0, 11, (3, 7))
@@ -83,7 +83,7 @@ def test_segments_of_tokens() -> None:
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_an_encoder_without_layers_is_its_table(norm: str) -> None:
-    net = moved(Transformer(9, kind="encoder", layers=0, norm=norm, width=8).double())
+    net = moved(Transformer(9, kind="encoder", n_layers=0, norm=norm, width=8).double())
     tokens = np.array([[1, 2, 3, 1]])
     with torch.no_grad():
         truth = net(torch.as_tensor(tokens)).output.numpy()
@@ -94,7 +94,7 @@ def test_an_encoder_without_layers_is_its_table(norm: str) -> None:
             truth[0], arrays(net)["embedding.weight"][[1, 2, 3, 1]]
         )
     with pytest.raises(ValueError, match="layers must be"):
-        Transformer(9, layers=0, width=8)
+        Transformer(9, n_layers=0, width=8)
     with pytest.raises(ValueError, match="layers = 0"):
         attention.forward({**net.config, "kind": "decoder"}, arrays(net), tokens)
 
@@ -166,7 +166,7 @@ def test_the_estimated_rounding_covers_the_true_one(layers: int) -> None:
             "position": (None, "learned")[seed % 2],
         }
         words["activation"] = ("relu2", "gelu_tanh", "swiglu")[seed % 3]
-        net = moved(Transformer(30, layers=layers, width=24, heads=3, **words), 0.3)
+        net = moved(Transformer(30, n_layers=layers, width=24, heads=3, **words), 0.3)
         given = net.config, arrays(net)
         tokens = rng.integers(0, 30, 20)
         there = attention.forward(*given, tokens)

@@ -39,7 +39,7 @@ OPTIONS += [
 
 def network(seed: int, size: float, **options: Any) -> tuple[Any, dict[str, Any]]:
     """A configuration and weights; ``size`` scales all matrices."""
-    words = {"layers": 2, "width": 16, "heads": 2, "context": 24, **options}
+    words = {"n_layers": 2, "width": 16, "heads": 2, "context": 24, **options}
     net = Transformer(13, **words)
     made = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -93,7 +93,7 @@ def test_log_probabilities() -> None:
 def test_the_bound_grows_with_depth_and_never_fails() -> None:
     last = 0.0
     for layers in (1, 2, 4, 8):
-        config, weights = network(0, 1.0, layers=layers)
+        config, weights = network(0, 1.0, n_layers=layers)
         found = attention.bounded(PlainNetwork(config, weights), np.arange(13))
         assert last < found.off.max()
         last = found.off.max()

@@ -17,7 +17,7 @@ from certus.cli import main, screen
 
 pytest.importorskip("torch")
 
-SMALL = ["--set", "layers=1", "--set", "width=16", "--set", "context=16"]
+SMALL = ["--set", "n_layers=1", "--set", "width=16", "--set", "context=16"]
 SHORT = [*SMALL, "--set", "max_iter=10"]
 #: The command in a process of its own; a shell may have SIGINT ignored.
 COMMAND = (
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from certus.language import LanguageModel
 
-    model = LanguageModel(layers=1, width=16, context=16, max_iter=10, random_state=0)
+    model = LanguageModel(n_layers=1, width=16, context=16, max_iter=10, random_state=0)
     model.fit("the cat sat on the mat. " * 60)
     return model.save(tmp_path_factory.mktemp("lm") / "book.certus")
 

@@ -45,7 +45,7 @@ def test_all_columns_constant_or_one_row_is_refused() -> None:
 
 @pytest.mark.parametrize("layers", ["spline", "affine", "monotone", "sum_of_squares"])
 def test_a_copied_column_keeps_its_copy(layers) -> None:
-    model = fitted(np.column_stack([N[:, 0], N[:, 0]]), layers=layers)
+    model = fitted(np.column_stack([N[:, 0], N[:, 0]]), layer=layers)
     S = model.sample(200, random_state=0)
     assert np.isfinite(S).all()
     assert np.abs(S[:, 0] - S[:, 1]).max() < 0.5
@@ -54,7 +54,7 @@ def test_a_copied_column_keeps_its_copy(layers) -> None:
 @pytest.mark.parametrize("layers", ["spline", "sum_of_squares", "planar"])
 def test_heavy_tails_and_atoms_stay_finite(layers) -> None:
     X = np.column_stack([RNG.standard_cauchy(200), RNG.integers(0, 2, 200)])
-    model = fitted(X, layers=layers)
+    model = fitted(X, layer=layers)
     assert np.isfinite(model.score(X))
     assert np.isfinite(model.sample(500, random_state=0)).all()
     assert certus.certify(model, X)["bijective"].met
@@ -110,7 +110,7 @@ def test_images_keep_their_shape() -> None:
 @pytest.mark.parametrize(
     "params, told",
     [
-        ({"layers": "glow"}, "layers must be one of"),
+        ({"layer": "glow"}, "layer must be one of"),
         ({"base": "uniform"}, "base must be one of"),
         ({"n_layers": 0}, "n_layers must be"),
         ({"max_iter": -1}, "max_iter must be"),

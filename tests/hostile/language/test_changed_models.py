@@ -17,7 +17,7 @@ TEXT = ["the cat sat on the mat. " * 4, "the dog sat on the cat. " * 4] * 4
 
 @pytest.fixture
 def model() -> LanguageModel:
-    sizes: Any = {"layers": 1, "width": 16, "heads": 2, "context": 16}
+    sizes: Any = {"n_layers": 1, "width": 16, "heads": 2, "context": 16}
     return LanguageModel(
         **sizes, max_iter=20, max_time=None, random_state=0, early_stopping=False
     ).fit(TEXT)

@@ -21,11 +21,11 @@ from certus.language import (  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
 QUICK = {"batch_size": 4, "max_iter": 3, "random_state": 0}
-SHAPE = {"layers": 1, "width": 8, "heads": 2, "context": 8}
+SHAPE = {"n_layers": 1, "width": 8, "heads": 2, "context": 8}
 MASKED = MaskedLanguageModel(**SHAPE, **QUICK)
 PAIRED = MaskedLanguageModel(pairs=True, **SHAPE, **QUICK)
 SENTENCES = SentenceEncoder(**SHAPE, **QUICK)
-CHARACTERS = CharacterEncoder(hidden=8, **QUICK)
+CHARACTERS = CharacterEncoder(width=8, **QUICK)
 TEXTS = ["One thing. Then another. And a third.", "A dog. A cat."] * 4
 ALL = pytest.mark.parametrize(
     "model", [MASKED, PAIRED, SENTENCES, CHARACTERS], ids=lambda m: type(m).__name__
@@ -149,7 +149,7 @@ def test_calls_before_a_fit_are_refused(model):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"layers": -1}, "layers"),
+        ({"n_layers": -1}, "layers"),
         ({"context": 0}, "context"),
         ({"max_iter": 0}, "max_iter"),
         ({"max_time": 0}, "max_time"),
@@ -171,8 +171,8 @@ def test_senseless_settings_are_refused(model, options, words):
     [
         (MASKED, {"mask_fraction": 0.0}, "mask_fraction"),
         (MASKED, {"pairs": "both"}, "pairs"),
-        (MASKED, {"layers": 0}, "layers"),
-        (CHARACTERS, {"layers": 0}, "layers"),
+        (MASKED, {"n_layers": 0}, "layers"),
+        (CHARACTERS, {"n_layers": 0}, "layers"),
         (MASKED, {"width": 6, "heads": 4}, "even multiple of heads"),
         (SENTENCES, {"temperature": 0.0}, "temperature"),
         (SENTENCES, {"base": LogisticRegression()}, "base must be"),

@@ -20,7 +20,7 @@ from certus.neural_network.objective import GradientStep  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
 TINY = LanguageModel(
-    layers=1, width=8, heads=2, context=8, batch_size=4, max_iter=5, random_state=0
+    n_layers=1, width=8, heads=2, context=8, batch_size=4, max_iter=5, random_state=0
 )
 
 
@@ -95,7 +95,7 @@ def test_calls_before_a_fit_are_refused():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"layers": 0}, "layers"),
+        ({"n_layers": 0}, "layers"),
         ({"width": 6, "heads": 4}, "even multiple of heads"),
         ({"context": 0}, "context"),
         ({"max_iter": 0}, "max_iter"),
@@ -160,7 +160,7 @@ def test_ctrl_c_in_the_middle_keeps_a_model(ctrl_c, monkeypatch):
 def test_a_fit_that_diverges_says_so():
     text = "the cat sat on the mat and the dog sat on the cat. " * 100
     model = LanguageModel(
-        layers=1,
+        n_layers=1,
         width=16,
         context=16,
         max_iter=60,

@@ -19,7 +19,7 @@ from certus.language import (
     policy_gap,
 )
 
-WORDS = {"layers": 1, "width": 16, "heads": 2, "context": 16, "random_state": 0}
+WORDS = {"n_layers": 1, "width": 16, "heads": 2, "context": 16, "random_state": 0}
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ PAIRS = list(zip(CHOSEN, REJECTED))
 @pytest.fixture
 def base() -> LanguageModel:
     return LanguageModel(
-        layers=1, width=16, heads=2, context=16, max_iter=3, random_state=0
+        n_layers=1, width=16, heads=2, context=16, max_iter=3, random_state=0
     ).fit("abcabcaab" * 40)
 
 

@@ -18,7 +18,7 @@ from helpers.networks import CLASSES, X
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 NETWORKS = {
     "ConvNet": lambda: modules.ConvNet(1, (8, 8), 2, channels=(2, 2), hidden=3),
-    "DenseNet": lambda: modules.DenseNet(1, 2, growth=2, layers=(1, 1)),
+    "DenseNet": lambda: modules.DenseNet(1, 2, growth=2, n_layers=(1, 1)),
     "LSTMCell": lambda: modules.LSTMCell(2, 3),
     "MLP": lambda: modules.MLP(3, (4, 4), 2, normalization="batch"),
     "Recurrent": lambda: modules.Recurrent(2, 3, 2),

@@ -135,7 +135,7 @@ def test_rows_held_out_and_weights_of_rows(monkeypatch, tmp_path, name):
         ("classifier", {"module": rough, "optimizer": "svrg", "augment": noise}),
         ("images", {"module": "auto", "augment": noise}),
         ("images", {"augment": noise, "average": "polyak"}),
-        ("recurrent_classifier", {"dropout": 0.5, "layers": 2, "cell": "lstm"}),
+        ("recurrent_classifier", {"dropout": 0.5, "n_layers": 2, "cell": "lstm"}),
         ("recurrent_regressor", {"dropout": 0.5, "early_stopping": True}),
         ("tagger", {"dropout": 0.5, "bidirectional": True}),
         ("translator", {"dropout": 0.5, "teacher_forcing": "scheduled"}),

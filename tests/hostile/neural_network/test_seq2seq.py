@@ -18,7 +18,7 @@ X, Y = ["ab", "ba", "a"], ["b", "aa", ""]
 
 
 def tiny(**options):
-    return Seq2Seq(**{"hidden": 4, "max_iter": 1, "random_state": 0, **options})
+    return Seq2Seq(**{"width": 4, "max_iter": 1, "random_state": 0, **options})
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_input_that_is_not_a_pair_of_sequences_is_reported(sources, targets, mat
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"hidden": 0}, "hidden must be"),
+        ({"width": 0}, "width must be"),
         ({"cell": "tree"}, "cell must be one of"),
         ({"attention": "much"}, "attention must be one of"),
         ({"teacher_forcing": 1.5}, "teacher_forcing must be"),
@@ -132,4 +132,4 @@ def test_an_encoder_that_does_not_fit():
 @pytest.mark.parametrize("odd", [{"a", "b"}, iter("ab"), (c for c in "ab")])
 def test_sets_and_iterators_are_refused(odd):
     with pytest.raises(ValueError, match="Sequence 1 of X is"):
-        Seq2Seq(hidden=4, max_iter=1).fit(["ab", odd], ["a", "b"])
+        Seq2Seq(width=4, max_iter=1).fit(["ab", odd], ["a", "b"])

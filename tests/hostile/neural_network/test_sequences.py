@@ -27,7 +27,7 @@ SIDES = [0, 1, 0, 1]
 
 
 def quick(kind, **options):
-    return kind(**{"hidden": 4, "max_iter": 2, "random_state": 0, **options})
+    return kind(**{"width": 4, "max_iter": 2, "random_state": 0, **options})
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_one_sequence_one_step_one_class():
 
 def test_ten_classes_of_one_sequence_each():
     X = [[i] for i in range(10)]
-    model = RecurrentClassifier(hidden=32, max_iter=150, random_state=0)
+    model = RecurrentClassifier(width=32, max_iter=150, random_state=0)
     assert model.fit(X, range(10)).score(X, range(10)) == 1.0
 
 
@@ -166,9 +166,9 @@ def test_labels_are_looked_at_wherever_they_come():
 @pytest.mark.parametrize(
     "options, told",
     [
-        ({"hidden": 0}, "hidden"),
+        ({"width": 0}, "width"),
         ({"cell": "lstn"}, "cell"),
-        ({"layers": 0}, "layers"),
+        ({"n_layers": 0}, "layers"),
         ({"dropout": 1.5}, "dropout"),
         ({"embedding": 0}, "embedding"),
         ({"embedding": "yes"}, "embedding"),

@@ -78,8 +78,14 @@ def test_images_of_one_pixel():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: MaskedAutoencoder(mask_share=0.0).fit(ROWS), "mask_share must be"),
-        (lambda: MaskedAutoencoder(mask_share=1.5).fit(ROWS), "mask_share must be"),
+        (
+            lambda: MaskedAutoencoder(mask_fraction=0.0).fit(ROWS),
+            "mask_fraction must be",
+        ),
+        (
+            lambda: MaskedAutoencoder(mask_fraction=1.5).fit(ROWS),
+            "mask_fraction must be",
+        ),
         (lambda: MaskedAutoencoder(patch_size=0).fit(IMAGES), "patch_size must be"),
         (lambda: MaskedAutoencoder(0).fit(ROWS), "n_components must be"),
         (lambda: MaskedAutoencoder(kind="sound").fit(ROWS), "kind must be"),
@@ -196,6 +202,6 @@ def test_changed_parameters_weights_and_dtypes(name, tmp_path):
         with pytest.raises(ValueError, match=r"fit into|shape"):
             certus.certify(forged, X)
     if name == "masked":
-        forged.mask_share = 7.0
-        with pytest.raises(ValueError, match="mask_share"):
+        forged.mask_fraction = 7.0
+        with pytest.raises(ValueError, match="mask_fraction"):
             certus.certify(forged, X)

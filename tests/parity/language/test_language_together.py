@@ -16,7 +16,7 @@ from certus.neural_network.modules import Transformer  # noqa: E402
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 20
 SETTINGS = {
-    "layers": 1,
+    "n_layers": 1,
     "width": 16,
     "heads": 2,
     "context": 16,
@@ -69,7 +69,7 @@ def test_two_processes_train_the_model_that_one_would(tmp_path):
 
 @pytest.mark.catalog("LM-24")
 def test_the_gradient_of_a_batch_is_the_weighted_mean_of_those_of_its_parts():
-    net = Transformer(257, layers=2, width=16, heads=2, context=16).double()
+    net = Transformer(257, n_layers=2, width=16, heads=2, context=16).double()
     ids = np.frombuffer(b"\0" + TEXT.encode(), np.uint8)
     stream = TokenStream(ids, 16, "cpu")
     begins = torch.tensor([0, 40, 100, 333, 517])

@@ -18,6 +18,8 @@ from numba.extending import register_jitable
 
 from certus._core.cache import exact_kernel
 from certus.language.decoding.decoding_kernels import read_on, softmax
+from certus.language.decoding.forward_kernels import PackedNetwork
+from certus.typing import Array
 
 TOP = (1 << 62) - 1
 HALF, QUARTER = 1 << 61, 1 << 60
@@ -32,7 +34,7 @@ def _frequency(p: float, n: int) -> int:
 
 
 @register_jitable
-def _write(bit: int, state: Any, out: Any) -> None:
+def _write(bit: int, state: Array, out: Array) -> None:
     at = state[AT]
     if bit:
         out[at >> 3] |= np.uint8(128 >> (at & 7))
@@ -40,7 +42,7 @@ def _write(bit: int, state: Any, out: Any) -> None:
 
 
 @register_jitable
-def _write_all(bit: int, state: Any, out: Any) -> None:
+def _write_all(bit: int, state: Array, out: Array) -> None:
     """A bit, and the opposite ones that waited for it."""
     _write(bit, state, out)
     for _ in range(state[WAITING]):
@@ -49,7 +51,7 @@ def _write_all(bit: int, state: Any, out: Any) -> None:
 
 
 @register_jitable
-def _read(state: Any, data: Any) -> int:
+def _read(state: Any, data: Array) -> int:
     """The next bit; zeros behind the end."""
     at = state[AT]
     state[AT] = at + 1
@@ -59,14 +61,14 @@ def _read(state: Any, data: Any) -> int:
 
 
 @register_jitable
-def _narrow(state: Any, below: int, f: int, total: int) -> None:
+def _narrow(state: Array, below: int, f: int, total: int) -> None:
     step = (state[HIGH] - state[LOW] + 1) // total
     state[HIGH] = state[LOW] + step * (below + f) - 1
     state[LOW] += step * below
 
 
 @exact_kernel
-def put(p: Any, token: int, state: Any, out: Any) -> None:
+def put(p: Array, token: int, state: Array, out: Array) -> None:
     """Write a token drawn from p; ``out`` must be zero where nothing is written."""
     n, below, total = len(p), 0, 0
     for i in range(n):
@@ -92,21 +94,21 @@ def put(p: Any, token: int, state: Any, out: Any) -> None:
 
 
 @exact_kernel
-def finish(state: Any, out: Any) -> None:
+def finish(state: Array, out: Array) -> None:
     """Write two bits that name a place inside of the interval."""
     state[WAITING] += 1
     _write_all(0 if state[LOW] < QUARTER else 1, state, out)
 
 
 @exact_kernel
-def begin_reading(state: Any, data: Any) -> None:
+def begin_reading(state: Array, data: Array) -> None:
     """Fill the decoder's window with the first 62 bits."""
     for _ in range(62):
         state[CODE] = 2 * state[CODE] + _read(state, data)
 
 
 @exact_kernel
-def get(p: Any, state: Any, data: Any) -> int:
+def get(p: Array, state: Array, data: Array) -> int:
     """The next token, whose distribution is p."""
     n, total = len(p), 0
     for i in range(n):
@@ -135,7 +137,7 @@ def get(p: Any, state: Any, data: Any) -> int:
 
 
 @exact_kernel
-def put_scored(logits: Any, tokens: Any, state: Any, out: Any) -> None:
+def put_scored(logits: Array, tokens: Array, state: Array, out: Array) -> None:
     """Write tokens, each with the distribution that its row of scores gives."""
     p = np.empty(logits.shape[1])
     for i in range(len(tokens)):
@@ -145,17 +147,17 @@ def put_scored(logits: Any, tokens: Any, state: Any, out: Any) -> None:
 
 @exact_kernel
 def get_some(
-    net: Any,
+    net: PackedNetwork,
     stride: int,
-    K: Any,
-    V: Any,
-    ids: Any,
-    lengths: Any,
-    starts: Any,
-    read: Any,
+    K: Array,
+    V: Array,
+    ids: Array,
+    lengths: Array,
+    starts: Array,
+    read: Array,
     most: int,
-    state: Any,
-    data: Any,
+    state: Array,
+    data: Array,
 ) -> None:
     """Read tokens until ``ids`` has ``most`` of them."""
     on = np.ones(1, np.bool_)

@@ -20,7 +20,13 @@ from numba.extending import register_jitable
 
 from certus._core.cache import exact_kernel
 from certus.language.decoding.exponential_kernels import exp64
-from certus.language.decoding.forward_kernels import ROWS, forward_rows, times
+from certus.language.decoding.forward_kernels import (
+    ROWS,
+    PackedNetwork,
+    forward_rows,
+    times,
+)
+from certus.typing import Array
 
 
 @register_jitable
@@ -31,17 +37,17 @@ def window_start(t: int, context: int, stride: int) -> int:
 
 @exact_kernel
 def read_on(
-    net: Any,
+    net: PackedNetwork,
     stride: int,
-    K: Any,
-    V: Any,
-    ids: Any,
-    lengths: Any,
-    starts: Any,
-    read: Any,
-    active: Any,
+    K: Array,
+    V: Array,
+    ids: Array,
+    lengths: Array,
+    starts: Array,
+    read: Array,
+    active: Array,
     last: int,
-    logits: Any,
+    logits: Array,
 ) -> None:
     """Read the tokens that the cache lacks; scores of what follows the last ones.
 
@@ -82,7 +88,9 @@ def read_on(
 
 
 @exact_kernel
-def _scores(net: Any, X: Any, slots: Any, filled: int, scores: Any) -> None:
+def _scores(
+    net: PackedNetwork, X: Array, slots: Array, filled: int, scores: Array
+) -> None:
     """Scores of the tokens from the states of the rows that have a slot."""
     first = 0
     while first < filled and slots[first] < 0:
@@ -92,7 +100,7 @@ def _scores(net: Any, X: Any, slots: Any, filled: int, scores: Any) -> None:
 
 
 @register_jitable
-def softmax(logits: Any, temperature: float, p: Any) -> float:
+def softmax(logits: Array, temperature: float, p: Array) -> float:
     """Put softmax(logits / temperature) into p; log Σ exp(score − largest)."""
     top = logits[0]
     for i in range(1, len(logits)):
@@ -108,7 +116,7 @@ def softmax(logits: Any, temperature: float, p: Any) -> float:
 
 
 @register_jitable
-def best(logits: Any) -> int:
+def best(logits: Array) -> int:
     """The token with the largest score, the first of equals."""
     found = 0
     for i in range(1, len(logits)):
@@ -118,7 +126,7 @@ def best(logits: Any) -> int:
 
 
 @register_jitable
-def _sink(heap: Any, p: Any, at: int, size: int) -> None:
+def _sink(heap: Array, p: Array, at: int, size: int) -> None:
     """Let the token at a place of the heap sink until none below it is larger."""
     token = heap[at]
     while 2 * at + 1 < size:
@@ -133,13 +141,13 @@ def _sink(heap: Any, p: Any, at: int, size: int) -> None:
 
 
 @register_jitable
-def _before(p: Any, a: int, b: int) -> bool:
+def _before(p: Array, a: int, b: int) -> bool:
     """Whether a is more probable than b; of equals the first is."""
     return p[a] > p[b] or (p[a] == p[b] and a < b)
 
 
 @register_jitable
-def _keep_largest(p: Any, k: int, share: float) -> None:
+def _keep_largest(p: Array, k: int, share: float) -> None:
     """Keep the largest, until there are k of them or their sum reaches the share."""
     n = len(p)
     heap = np.arange(n)
@@ -158,7 +166,7 @@ def _keep_largest(p: Any, k: int, share: float) -> None:
 
 
 @register_jitable
-def _rescale(p: Any) -> None:
+def _rescale(p: Array) -> None:
     total = 0.0
     for i in range(len(p)):
         total += p[i]
@@ -167,7 +175,7 @@ def _rescale(p: Any) -> None:
 
 
 @exact_kernel
-def law(logits: Any, temperature: float, top_k: int, top_p: float, p: Any) -> None:
+def law(logits: Array, temperature: float, top_k: int, top_p: float, p: Array) -> None:
     """Probabilities of the next token: temperature, top-k, top-p, then rescaled."""
     if temperature == 0.0:
         p[:] = 0.0
@@ -178,7 +186,7 @@ def law(logits: Any, temperature: float, top_k: int, top_p: float, p: Any) -> No
 
 
 @register_jitable
-def _cut(p: Any, top_k: int, top_p: float) -> None:
+def _cut(p: Array, top_k: int, top_p: float) -> None:
     """Top-k, then top-p, of a distribution."""
     if 0 < top_k < len(p):
         _keep_largest(p, top_k, 2.0)
@@ -187,7 +195,7 @@ def _cut(p: Any, top_k: int, top_p: float) -> None:
 
 
 @exact_kernel
-def draw(p: Any, u: float) -> int:
+def draw(p: Array, u: float) -> int:
     """The first token whose cumulative probability exceeds u."""
     total, found = 0.0, 0
     for i in range(len(p)):
@@ -200,14 +208,14 @@ def draw(p: Any, u: float) -> int:
 
 
 @register_jitable
-def log_prob_of(logits: Any, token: int, p: Any) -> float:
+def log_prob_of(logits: Array, token: int, p: Array) -> float:
     """Natural log p(token) of the network, at temperature 1; p is overwritten."""
     rest = softmax(logits, 1.0, p)
     return float(logits[token]) - float(logits[best(logits)]) - rest
 
 
 @register_jitable
-def _draw_one(scores: Any, how: Any, u: float, p: Any) -> Any:
+def _draw_one(scores: Array, how: tuple[Any, ...], u: float, p: Array) -> Any:
     """A token, and its natural log p at temperature 1; p is overwritten."""
     temperature, top_k, top_p = how
     rest = softmax(scores, 1.0, p)
@@ -221,21 +229,21 @@ def _draw_one(scores: Any, how: Any, u: float, p: Any) -> Any:
 
 @exact_kernel
 def generate_some(
-    net: Any,
+    net: PackedNetwork,
     stride: int,
-    K: Any,
-    V: Any,
-    ids: Any,
-    lengths: Any,
-    starts: Any,
-    read: Any,
-    active: Any,
-    prompts: Any,
+    K: Array,
+    V: Array,
+    ids: Array,
+    lengths: Array,
+    starts: Array,
+    read: Array,
+    active: Array,
+    prompts: Array,
     most: int,
     end: int,
-    how: Any,
-    uniforms: Any,
-    log_probs: Any,
+    how: tuple[Any, ...],
+    uniforms: Array,
+    log_probs: Array,
     steps: int,
 ) -> None:
     """Up to ``steps`` more tokens for each active sequence; ``how`` as in law()."""

@@ -89,10 +89,10 @@ def _adder(columns: int, rows: int) -> Any:
                 view = context.make_array(signature.args[at])
                 return view(context, builder, args[at]).data
 
-            def place(begin: Any, row: Any, step: Any, column: Any) -> Any:
+            def place(begin: Array, row: Array, step: Array, column: Array) -> Any:
                 return builder.gep(begin, [builder.add(builder.mul(row, step), column)])
 
-            def vector_at(begin: Any, row: Any, step: Any, part: int) -> Any:
+            def vector_at(begin: Array, row: Array, step: Array, part: int) -> Any:
                 found = place(begin, row, step, whole(part * wide))
                 return builder.bitcast(found, vector.as_pointer())
 
@@ -128,7 +128,7 @@ _add_four_rows = _adder(LANES, 4)
 
 
 @register_jitable
-def _times_row(x: Any, n: int, w: Any, step: int, y: Any) -> None:
+def _times_row(x: Array, n: int, w: Array, step: int, y: Array) -> None:
     """y[j] += Σ_{i<n} x[i] w[i step + j] in the order of i."""
     m, j = len(y), 0
     while j + PANEL <= m:
@@ -145,7 +145,7 @@ def _times_row(x: Any, n: int, w: Any, step: int, y: Any) -> None:
 
 
 @register_jitable
-def times(X: Any, rows: int, W: Any, Y: Any) -> None:
+def times(X: Array, rows: int, W: Array, Y: Array) -> None:
     """Y += X W for the first rows; W lies in panels, see ``packing.in_panels``."""
     n, m = W.shape
     w = W.reshape(n * m)
@@ -163,7 +163,7 @@ def times(X: Any, rows: int, W: Any, Y: Any) -> None:
 
 
 @register_jitable
-def _sum(x: Any, n: int) -> float:
+def _sum(x: Array, n: int) -> float:
     """Σ_{i<n} x[i] in float64, in four sums side by side."""
     a, b, c, d, i = 0.0, 0.0, 0.0, 0.0, 0
     while i + 4 <= n:
@@ -179,7 +179,7 @@ def _sum(x: Any, n: int) -> float:
 
 
 @register_jitable
-def _sum_of_squares(x: Any, begin: int, n: int, mean: float) -> float:
+def _sum_of_squares(x: Array, begin: int, n: int, mean: float) -> float:
     """Σ (x[i] − mean)² over n of them from ``begin`` on, in four sums side by side."""
     a, b, c, d, i = 0.0, 0.0, 0.0, 0.0, begin
     while i + 4 <= begin + n:
@@ -195,7 +195,7 @@ def _sum_of_squares(x: Any, begin: int, n: int, mean: float) -> float:
 
 
 @register_jitable
-def _largest(x: Any, n: int) -> Any:
+def _largest(x: Array, n: int) -> Any:
     a, b, i = x[0], x[0], 1
     while i + 2 <= n:
         a, b = max(a, x[i]), max(b, x[i + 1])
@@ -207,7 +207,7 @@ def _largest(x: Any, n: int) -> Any:
 
 
 @register_jitable
-def _layer_norm(x: Any, weight: Any, bias: Any, y: Any) -> None:
+def _layer_norm(x: Array, weight: Array, bias: Array, y: Array) -> None:
     """(x − mean)/√(variance + 1e-5) ⊙ weight + bias, the moments in float64."""
     n = len(x)
     mean = _sum(x, n) / n
@@ -219,7 +219,7 @@ def _layer_norm(x: Any, weight: Any, bias: Any, y: Any) -> None:
 
 
 @register_jitable
-def _mean_square_one(x: Any, begin: int, d: int) -> None:
+def _mean_square_one(x: Array, begin: int, d: int) -> None:
     """Bring x[begin : begin + d] to mean square one."""
     total = _sum_of_squares(x, begin, d, 0.0)
     scale = _F(1.0 / math.sqrt(total / d + 1.1920928955078125e-07))
@@ -228,7 +228,7 @@ def _mean_square_one(x: Any, begin: int, d: int) -> None:
 
 
 @register_jitable
-def _turn(x: Any, begin: int, cosines: Any, sines: Any) -> None:
+def _turn(x: Array, begin: int, cosines: Array, sines: Array) -> None:
     """Turn the pairs (i, i + d/2) of x[begin : begin + d]: rotary positions."""
     half = len(cosines)
     for i in range(begin, begin + half):
@@ -239,7 +239,9 @@ def _turn(x: Any, begin: int, cosines: Any, sines: Any) -> None:
 
 
 @register_jitable
-def _keep(net: Any, layer: int, row: Any, place: int, K: Any, V: Any) -> None:
+def _keep(
+    net: PackedNetwork, layer: int, row: Array, place: int, K: Array, V: Array
+) -> None:
     """Norm and turn queries and keys of a row; put keys and values into the cache."""
     width = net.output.shape[2]
     d = width // net.heads
@@ -257,7 +259,14 @@ def _keep(net: Any, layer: int, row: Any, place: int, K: Any, V: Any) -> None:
 
 @register_jitable
 def _attend(
-    net: Any, layer: int, row: Any, place: int, K: Any, V: Any, p: Any, z: Any
+    net: PackedNetwork,
+    layer: int,
+    row: Array,
+    place: int,
+    K: Array,
+    V: Array,
+    p: Array,
+    z: Array,
 ) -> None:
     """Put into z what the row's queries take from the places up to its own."""
     width = net.output.shape[2]
@@ -283,7 +292,7 @@ def _attend(
 
 
 @register_jitable
-def _bend(activation: int, h: Any, hidden: int) -> None:
+def _bend(activation: int, h: Array, hidden: int) -> None:
     """The activation, in place; with gates the first half of h times the second."""
     if activation == RELU2:
         for i in range(hidden):
@@ -314,7 +323,9 @@ def _sigmoid(t: Any) -> Any:
 
 
 @register_jitable
-def _add_normed(net: Any, layer: int, part: int, rows: int, X: Any, Y: Any) -> None:
+def _add_normed(
+    net: PackedNetwork, layer: int, part: int, rows: int, X: Array, Y: Array
+) -> None:
     """After a part: X += Y, and with norms behind the parts its norm."""
     width = net.output.shape[2]
     for r in range(rows):
@@ -326,7 +337,9 @@ def _add_normed(net: Any, layer: int, part: int, rows: int, X: Any, Y: Any) -> N
 
 
 @register_jitable
-def _before(net: Any, layer: int, part: int, rows: int, X: Any, N: Any) -> None:
+def _before(
+    net: PackedNetwork, layer: int, part: int, rows: int, X: Array, N: Array
+) -> None:
     """Before a part: N = X, or its norm."""
     for r in range(rows):
         if net.pre:
@@ -338,7 +351,13 @@ def _before(net: Any, layer: int, part: int, rows: int, X: Any, N: Any) -> None:
 
 @exact_kernel
 def forward_rows(
-    net: Any, K: Any, V: Any, tokens: Any, sequences: Any, places: Any, X: Any
+    net: PackedNetwork,
+    K: Array,
+    V: Array,
+    tokens: Array,
+    sequences: Array,
+    places: Array,
+    X: Array,
 ) -> None:
     """States of tokens behind what the cache holds; their keys and values go into it.
 

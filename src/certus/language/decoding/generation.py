@@ -14,7 +14,7 @@ import numpy as np
 
 from certus.language.views.colouring import coloured_block, draw_bits
 from certus.results import Result
-from certus.typing import Array
+from certus.typing import Array, Axes
 
 #: Tokens that a notebook shows.
 SHOWN = 2_000
@@ -48,7 +48,7 @@ class DraftRecord(Result):
     Examples
     --------
     >>> from certus.language import LanguageModel
-    >>> words = {"layers": 1, "heads": 2, "context": 16, "max_iter": 20}
+    >>> words = {"n_layers": 1, "heads": 2, "context": 16, "max_iter": 20}
     >>> text = "to be or not to be, " * 30
     >>> model = LanguageModel(**words, width=32, random_state=0).fit(text)
     >>> draft = LanguageModel(**words, width=16, random_state=0).fit(text)
@@ -119,7 +119,7 @@ class Generation(Result):
     --------
     >>> import certus
     >>> from certus.language import LanguageModel
-    >>> words = {"layers": 1, "width": 16, "heads": 2, "context": 16, "max_iter": 20}
+    >>> words = {"n_layers": 1, "width": 16, "heads": 2, "context": 16, "max_iter": 20}
     >>> model = LanguageModel(**words, random_state=0).fit("to be or not to be, " * 30)
     >>> made = model.generate("to ", 20, top_p=0.9, random_state=0)
     >>> len(made.uniforms) == len(made.generated) <= 20
@@ -168,7 +168,7 @@ class Generation(Result):
         """The surprise of each generated token, −log₂ p, in bits."""
         return -self.log_probs / np.log(2.0)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw the surprise of each generated token.
 
         Parameters

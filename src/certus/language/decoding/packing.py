@@ -36,7 +36,7 @@ def pack(config: Mapping[str, Any], weights: Mapping[str, Any]) -> PackedNetwork
             f"kind={config['kind']!r} and segments={config['segments']}."
         )
     take = _Weights(weights)
-    layers, width, context = config["layers"], config["width"], config["context"]
+    layers, width, context = config["n_layers"], config["width"], config["context"]
     half = width // config["heads"] // 2
     angles = np.zeros((0, half))
     if config["position"] == "rotary":

@@ -18,7 +18,7 @@ from certus.language.decoding import decoding_kernels as kernels
 from certus.language.decoding.forward_kernels import ROWS, PackedNetwork
 from certus.language.decoding.packing import in_panels, pack
 from certus.language.decoding.speculation_kernels import speculate_some
-from certus.typing import Array, RandomState
+from certus.typing import Array, Fit, RandomState
 
 #: Tokens between two looks at whether somebody pressed Ctrl-C, for small networks.
 STEPS = 64
@@ -238,7 +238,7 @@ def _steps(decoder: CompiledDecoder) -> int:
 
 def sample_with_draft(
     decoder: CompiledDecoder,
-    draft: Any,
+    draft: Fit,
     prompt: Array,
     max_tokens: int,
     rule: Rule,

@@ -23,11 +23,13 @@ from certus.language.decoding.decoding_kernels import (
     read_on,
     window_start,
 )
+from certus.language.decoding.forward_kernels import PackedNetwork
 from certus.language.ngram_kernels import next_law, walk
+from certus.typing import Array
 
 
 @register_jitable
-def residual(p: Any, q: Any, out: Any) -> None:
+def residual(p: Array, q: Array, out: Array) -> None:
     """Put max(p − q, 0), rescaled, into out; p itself if nothing is left of it."""
     total = 0.0
     for i in range(len(p)):
@@ -38,7 +40,9 @@ def residual(p: Any, q: Any, out: Any) -> None:
 
 
 @register_jitable
-def propose(scores: Any, how: Any, at: int, row: int, numbers: Any, q: Any) -> int:
+def propose(
+    scores: Array, how: tuple[Any, ...], at: int, row: int, numbers: Array, q: Array
+) -> int:
     """Draw a token of the draft, and put its distribution into ``q[row]``."""
     temperature, top_k, top_p = how
     law(scores, temperature, top_k, top_p, q[row])
@@ -46,41 +50,45 @@ def propose(scores: Any, how: Any, at: int, row: int, numbers: Any, q: Any) -> i
 
 
 @register_jitable
-def enter(tried: Any, row: int, place: int, token: int, numbers: Any, at: int) -> None:
+def enter(
+    tried: tuple[Any, ...], row: int, place: int, token: int, numbers: Array, at: int
+) -> None:
     """Write down a token that is tried, and the numbers that draw and decide it."""
     tried[0][row], tried[1][row] = place, token
     tried[2][row], tried[3][row] = numbers[at, 1], numbers[at, 2]
 
 
 @register_jitable
-def proposals(net: Any, stride: int, n: int, prompt: int, most: int, gamma: int) -> int:
+def proposals(
+    net: PackedNetwork, stride: int, n: int, prompt: int, most: int, gamma: int
+) -> int:
     """How many tokens to propose: they must fit into the window and the text."""
     room = window_start(n, net.context, stride) + net.context - n
     return min(gamma, room, most - (n - prompt) - 1)
 
 
 @register_jitable
-def over(ids: Any, n: int, prompt: int, most: int, end: int) -> bool:
+def over(ids: Array, n: int, prompt: int, most: int, end: int) -> bool:
     """Whether the text is long enough, or has ended."""
     return n - prompt >= most or (n > prompt and ids[0, n - 1] == end)
 
 
 @register_jitable
 def decide(
-    model: Any,
-    ids: Any,
-    lengths: Any,
+    model: tuple[Any, ...],
+    ids: Array,
+    lengths: Array,
     n: int,
     g: int,
     prompt: int,
     end: int,
-    how: Any,
-    numbers: Any,
-    told: Any,
-    tried: Any,
-    laws: Any,
+    how: tuple[Any, ...],
+    numbers: Array,
+    told: tuple[Any, ...],
+    tried: tuple[Any, ...],
+    laws: tuple[Any, ...],
     n_tried: int,
-    own: Any,
+    own: Array,
 ) -> int:
     """Accept or replace g proposed tokens from place n on; the number of tried ones."""
     net, stride, caches, state = model
@@ -128,26 +136,26 @@ def decide(
 
 
 @register_jitable
-def forget(state: Any, n: int) -> None:
+def forget(state: Array, n: int) -> None:
     """What was read of rejected tokens is read again."""
     state[1][0] = min(state[1][0], max(n - 1 - state[0][0], 0))
 
 
 @exact_kernel
 def speculate_some(
-    model: Any,
-    draft: Any,
-    ids: Any,
-    lengths: Any,
+    model: tuple[Any, ...],
+    draft: tuple[Any, ...],
+    ids: Array,
+    lengths: Array,
     prompt: int,
     most: int,
     end: int,
     gamma: int,
-    how: Any,
-    numbers: Any,
-    told: Any,
-    tried: Any,
-    laws: Any,
+    how: tuple[Any, ...],
+    numbers: Array,
+    told: tuple[Any, ...],
+    tried: tuple[Any, ...],
+    laws: tuple[Any, ...],
     n_tried: int,
     rounds: int,
 ) -> int:
@@ -188,19 +196,19 @@ def speculate_some(
 
 @exact_kernel
 def speculate_counted(
-    model: Any,
-    draft: Any,
-    ids: Any,
-    lengths: Any,
+    model: tuple[Any, ...],
+    draft: tuple[Any, ...],
+    ids: Array,
+    lengths: Array,
     prompt: int,
     most: int,
     end: int,
     gamma: int,
-    how: Any,
-    numbers: Any,
-    told: Any,
-    tried: Any,
-    laws: Any,
+    how: tuple[Any, ...],
+    numbers: Array,
+    told: tuple[Any, ...],
+    tried: tuple[Any, ...],
+    laws: tuple[Any, ...],
     n_tried: int,
     rounds: int,
 ) -> int:

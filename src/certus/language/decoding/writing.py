@@ -26,7 +26,7 @@ from certus.language.decoding.samplers import (
 from certus.language.ngram import NGramModel
 from certus.language.tokens.pieces import as_bytes
 from certus.language.tokens.tokenizers import ByteTokenizer
-from certus.typing import Array, RandomState
+from certus.typing import Array, Fit, RandomState
 
 
 class Writer:
@@ -173,7 +173,7 @@ class Writer:
         drawn = sample(decoder, ids, most, rule, random_state)
         return [self._told(decoder, *both, rule) for both in zip(ids, drawn)]
 
-    def compress(self, text: Any) -> bytes:
+    def compress(self, text: str | bytes) -> bytes:
         """The text as a file that :meth:`decompress` restores with this model.
 
         An arithmetic coder writes each token with the probability that the model gives
@@ -192,7 +192,7 @@ class Writer:
         Examples
         --------
         >>> from certus.language import LanguageModel
-        >>> words = {"layers": 1, "width": 32, "heads": 2, "context": 16}
+        >>> words = {"n_layers": 1, "width": 32, "heads": 2, "context": 16}
         >>> text = "to be or not to be, " * 30
         >>> model = LanguageModel(**words, max_iter=80, random_state=0).fit(text)
         >>> file = model.compress(text)
@@ -234,7 +234,7 @@ class Writer:
         check_is_fitted(self)
         return np.asarray(self.tokenizer_.encode(as_bytes(prompt)), np.int64)
 
-    def _draft(self, draft: Any) -> CompiledDecoder | CountedDraft:
+    def _draft(self, draft: Fit | None) -> CompiledDecoder | CountedDraft:
         if not isinstance(draft, Writer | NGramModel):
             raise TypeError(
                 "draft must be a fitted LanguageModel or NGramModel, got "

@@ -39,7 +39,7 @@ from certus.neural_network.network_loss import witness_of
 from certus.neural_network.run import Losses
 from certus.neural_network.wrapping import evaluating
 from certus.text.words import tokenize
-from certus.typing import Array
+from certus.typing import Array, Column, Fit, Texts
 
 __all__ = ["CharacterEncoder"]
 
@@ -71,9 +71,9 @@ class CharacterEncoder(TextEncoder):
 
     Parameters
     ----------
-    layers : int, default=2
+    n_layers : int, default=2
         Number of layers. Each has an LSTM in both directions.
-    hidden : int, default=64
+    width : int, default=64
         Number of units in a recurrent state. This holds for each direction: the vector
         of a word has twice as many numbers.
     context : int, default=32
@@ -92,7 +92,7 @@ class CharacterEncoder(TextEncoder):
         The trained network, in evaluation mode.
     vocabulary_ : list of str
         Words that are predicted, by falling count.
-    layer_weights_ : ndarray of shape (layers + 1,)
+    layer_weights_ : ndarray of shape (n_layers + 1,)
         Shares of the layers in a vector, the words' own vectors first. Equal, unless
         ``fit`` is given y: then those with which a linear model predicts y best.
     config_ : dict
@@ -112,7 +112,7 @@ class CharacterEncoder(TextEncoder):
     --------
     >>> from certus.language import CharacterEncoder
     >>> texts = ["the cat sat on the mat", "the dog lay on the rug"] * 20
-    >>> model = CharacterEncoder(hidden=8, batch_size=8, max_iter=20, random_state=0)
+    >>> model = CharacterEncoder(width=8, batch_size=8, max_iter=20, random_state=0)
     >>> model.fit(texts).transform(["the catfish sat"]).shape
     (1, 16)
     >>> model.layer_weights_.round(3)
@@ -122,8 +122,8 @@ class CharacterEncoder(TextEncoder):
     def __init__(
         self,
         *,
-        layers: int = 2,
-        hidden: int = 64,
+        n_layers: int = 2,
+        width: int = 64,
         context: int = 32,
         max_words: int = 4096,
         dropout: float = 0.0,
@@ -131,7 +131,7 @@ class CharacterEncoder(TextEncoder):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, texts: Any, y: Any = None) -> Any:
+    def fit(self, texts: Texts, y: Column = None) -> Any:
         """Learn from texts.
 
         Parameters
@@ -171,13 +171,13 @@ class CharacterEncoder(TextEncoder):
     def _built(self) -> CharacterReader:
         return CharacterReader(
             len(self.vocabulary_) + 2,
-            width=self.hidden,
-            layers=self.layers,
+            width=self.width,
+            n_layers=self.n_layers,
             dropout=float(self.dropout),
         )
 
     def _state(self, module: Any) -> dict[str, Any]:
-        equal = np.full(self.layers + 1, 1 / (self.layers + 1))
+        equal = np.full(self.n_layers + 1, 1 / (self.n_layers + 1))
         return {
             "network_": module.eval(),
             "vocabulary_": self.vocabulary_,
@@ -191,7 +191,7 @@ class CharacterEncoder(TextEncoder):
         """How many numbers the vector of a text has."""
         return 2 * int(self.network_.config["width"])
 
-    def layer_vectors(self, text: Any) -> Array:
+    def layer_vectors(self, text: str) -> Array:
         """The states of each word of a text in each layer.
 
         Parameters
@@ -201,7 +201,7 @@ class CharacterEncoder(TextEncoder):
 
         Returns
         -------
-        float64 array of shape (layers + 1, n_words, 2 width)
+        float64 array of shape (n_layers + 1, n_words, 2 width)
         """
         (document,) = read_documents([text], empty=True)
         return self._states(words_of(document))
@@ -210,7 +210,7 @@ class CharacterEncoder(TextEncoder):
     def _states(self, words: list[str]) -> Array:
         config, size = self.network_.config, int(self.context)
         if not words:
-            return np.zeros((config["layers"] + 1, 0, self.n_features_out_))
+            return np.zeros((config["n_layers"] + 1, 0, self.n_features_out_))
         device, parts = next(self.network_.parameters()).device, []
         with evaluating(self.network_):
             for some in np.array_split(np.array(words, object), -(-len(words) // size)):
@@ -222,7 +222,7 @@ class CharacterEncoder(TextEncoder):
         return np.concatenate(parts, axis=1)
 
     def _layers(self, documents: list[bytes]) -> Array:
-        """The mean state of each text in each layer, (layers + 1, texts, 2 width)."""
+        """The mean state of each text in each layer, (n_layers + 1, texts, 2 width)."""
         found = [self._states(words_of(text)) for text in documents]
         return np.stack([each.sum(axis=1) / max(1, each.shape[1]) for each in found], 1)
 
@@ -232,7 +232,12 @@ class CharacterEncoder(TextEncoder):
         return mixed
 
     def diagnose(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, level: str = "quick"
+        self,
+        X: Any,
+        y: Column = None,
+        sample_weight: Column = None,
+        *,
+        level: str = "quick",
     ) -> list[Claim]:
         """The objective on some texts.
 
@@ -262,7 +267,7 @@ class CharacterEncoder(TextEncoder):
 
     def _check(self) -> None:
         check_options(self)
-        for name in ("layers", "hidden", "max_words"):
+        for name in ("n_layers", "width", "max_words"):
             check_number(name, getattr(self, name), 1, integer=True)
         check_number("context", self.context, 2, integer=True)
 
@@ -284,7 +289,7 @@ class WordTask:
     """
 
     def __init__(
-        self, model: Any, documents: list[bytes], held: list[bytes] | None
+        self, model: Fit, documents: list[bytes], held: list[bytes] | None
     ) -> None:
         self.model = model
         self.numbers = {word: i + 2 for i, word in enumerate(model.vocabulary_)}
@@ -344,7 +349,7 @@ class WordTask:
 # -- shares of the layers -------------------------------------------------------------
 
 
-def _target(y: Any, documents: list[bytes]) -> Array:
+def _target(y: Column, documents: list[bytes]) -> Array:
     """One-hot classes, or standardised numbers: (texts, outputs)."""
     y = np.asarray(y)
     check_consistent_length(documents, y)

@@ -18,7 +18,7 @@ from certus.neural_network.checkpoint import Checkpoints
 from certus.neural_network.objective import GradientStep
 from certus.neural_network.run import SMALL
 from certus.neural_network.tasks import Task, TaskCourse, Trained, begin
-from certus.typing import Array
+from certus.typing import Array, Fit
 
 #: Tokens of a step by default, and the fewest rows that have them.
 TOKENS, FEWEST = 2048, 16
@@ -34,7 +34,7 @@ class TextTask(Task, Protocol):
 
 
 def held_documents(
-    model: Any, documents: list[bytes], rng: np.random.Generator
+    model: Fit, documents: list[bytes], rng: np.random.Generator
 ) -> tuple[list[bytes], list[bytes] | None]:
     """Texts to learn from, and those to stop by."""
     if not model.early_stopping or sum(map(len, documents)) < WORTH_HOLDING:
@@ -43,7 +43,7 @@ def held_documents(
     return [text for text in rest if text], held
 
 
-def rows_of_a_step(model: Any, lengths: Any) -> int:
+def rows_of_a_step(model: Fit, lengths: Any) -> int:
     """The rows of a step: those asked for, or as many as have enough tokens."""
     if model.batch_size is not None:
         return int(model.batch_size)
@@ -52,7 +52,7 @@ def rows_of_a_step(model: Any, lengths: Any) -> int:
 
 
 def train_encoder(
-    model: Any,
+    model: Fit,
     build: Callable[[], nn.Module],
     task: TextTask,
     rng: np.random.Generator,
@@ -90,7 +90,7 @@ def train_encoder(
     return TaskCourse(model, run, task, state).train(kept, monitor)
 
 
-def _step(model: Any, module: nn.Module, task: TextTask) -> GradientStep:
+def _step(model: Fit, module: nn.Module, task: TextTask) -> GradientStep:
     step = language_step(model, module, task.tokens)
     step.objective = task.objective
     return step

@@ -41,7 +41,7 @@ from certus.neural_network import tasks
 from certus.neural_network.modules.transformer import Transformer
 from certus.neural_network.network_loss import witness_of
 from certus.neural_network.wrapping import evaluating
-from certus.typing import Array
+from certus.typing import Array, Column, Fit, Texts
 
 __all__ = ["MaskedLanguageModel"]
 
@@ -71,7 +71,7 @@ class MaskedLanguageModel(TextEncoder):
         Whether to learn from pairs of sentences too (BERT). Needs texts of at least two
         sentences; others are left out.
     mask_fraction : float, default=0.15
-        Share of the tokens that a step hides.
+        Share of the parts of a row or text that is hidden.
     {shared}
 
     Attributes
@@ -99,7 +99,7 @@ class MaskedLanguageModel(TextEncoder):
     --------
     >>> from certus.language import MaskedLanguageModel
     >>> texts = ["the cat sat on the mat", "the dog lay on the rug"] * 40
-    >>> model = MaskedLanguageModel(layers=1, width=32, heads=2, batch_size=8,
+    >>> model = MaskedLanguageModel(n_layers=1, width=32, heads=2, batch_size=8,
     ...                             max_iter=150, random_state=0).fit(texts)
     >>> model.fill("the cat sat on the m<|mask|>t")
     'the cat sat on the mat'
@@ -118,7 +118,7 @@ class MaskedLanguageModel(TextEncoder):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, texts: Any, y: Any = None) -> Any:
+    def fit(self, texts: Texts, y: Column = None) -> Any:
         """Learn from texts.
 
         Parameters
@@ -149,7 +149,7 @@ class MaskedLanguageModel(TextEncoder):
         network = Transformer(
             self.tokenizer_.n_tokens + 1,
             kind="encoder",
-            layers=self.layers,
+            n_layers=self.n_layers,
             width=self.width,
             heads=self.heads,
             context=self.context,
@@ -329,7 +329,7 @@ class MaskedLanguageModel(TextEncoder):
         check_number("mask_fraction", self.mask_fraction, 0, 0.9, open_low=True)
 
 
-def mean_state(model: Any, ids: Array) -> Array:
+def mean_state(model: Fit, ids: Array) -> Array:
     """The mean of the last layer's states over the tokens of a text, float64."""
     total = np.zeros(model.network_.config["width"])
     for part in parts_of(ids, model.network_.config["context"] - 1):

@@ -28,7 +28,7 @@ from certus.neural_network.modules.transformer import Transformer
 from certus.neural_network.run import Losses
 from certus.neural_network.wrapping import evaluating
 from certus.text.words import sentences
-from certus.typing import Array
+from certus.typing import Array, Fit
 
 #: Shares of the chosen tokens that are hidden, and hidden or replaced.
 HIDDEN, CHANGED = 0.8, 0.9
@@ -115,7 +115,7 @@ class MaskingTask:
     """
 
     def __init__(
-        self, model: Any, documents: list[bytes], held: list[bytes] | None
+        self, model: Fit, documents: list[bytes], held: list[bytes] | None
     ) -> None:
         self.model, self.n = model, model.tokenizer_.n_tokens
         self.end, self.pairs = end_of(model.tokenizer_), bool(model.pairs)
@@ -158,7 +158,7 @@ class MaskingTask:
         for some in in_order_of_length(rng, self.lengths, steps, self.batch_size):
             yield self._batch(rng, [self.rows[i] for i in some.tolist()], self.rows)
 
-    def look(self, module: Any) -> float:
+    def look(self, module: nn.Module) -> float:
         """The loss of held-out rows, with the same places hidden at each look."""
         with evaluating(module), torch.no_grad():
             found = [float(masked_loss(module, b)["loss"]) for b in self.look_at]

@@ -43,7 +43,7 @@ from certus.neural_network.modules.transformer import Transformer
 from certus.neural_network.network_loss import witness_of
 from certus.neural_network.run import Losses
 from certus.neural_network.wrapping import evaluating
-from certus.typing import Array
+from certus.typing import Array, Column, Fit, TextsLike
 
 __all__ = ["SentenceEncoder"]
 
@@ -53,7 +53,7 @@ SHORTEST, WATCHED = 4, 256
 LONG = 4
 
 
-@shares(EncoderShape, EncoderOptions, tokenizer="bpe", layers=0, width=256)
+@shares(EncoderShape, EncoderOptions, tokenizer="bpe", n_layers=0, width=256)
 class SentenceEncoder(TextEncoder):
     """Vectors of texts, trained so that texts that belong together have large cosines.
 
@@ -62,8 +62,8 @@ class SentenceEncoder(TextEncoder):
 
     By default the network has no layers: the vector of a text is the mean of vectors
     that are learnt for its tokens. On a few megabytes of text this compares texts about
-    as well as a network with one layer, in a sixth of the time or less. Set ``layers``
-    where the order of the words matters.
+    as well as a network with one layer, in a sixth of the time or less. Set
+    ``n_layers`` where the order of the words matters.
 
     Objective
     ---------
@@ -192,24 +192,24 @@ class SentenceEncoder(TextEncoder):
         order = rng.permutation(len(pairs)).tolist()
         return [pairs[i] for i in order[some:]], [pairs[i] for i in order[:some]]
 
-    def _built(self, base: Any) -> nn.Module:
+    def _built(self, base: Fit) -> nn.Module:
         if base is not None:
             return copy.deepcopy(base.network_)
         return Transformer(
             self.tokenizer_.n_tokens,
             kind="encoder",
-            layers=self.layers,
+            n_layers=self.n_layers,
             width=self.width,
             heads=self.heads,
             context=self.context,
             qk_norm=True,
             # Without layers the lengths of the tokens' vectors are their weights in
             # the mean, so no norm makes them equal.
-            norm="pre" if self.layers else "post",
+            norm="pre" if self.n_layers else "post",
             dropout=float(self.dropout),
         )
 
-    def _state(self, module: Any) -> dict[str, Any]:
+    def _state(self, module: nn.Module) -> dict[str, Any]:
         return {"tokenizer_": self.tokenizer_, "network_": module.eval()}
 
     # -- vectors and cosines ------------------------------------------------------
@@ -269,7 +269,12 @@ class SentenceEncoder(TextEncoder):
         return np.ascontiguousarray(given, dtype=np.float64)
 
     def diagnose(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, level: str = "quick"
+        self,
+        X: Any,
+        y: Column = None,
+        sample_weight: Column = None,
+        *,
+        level: str = "quick",
     ) -> list[Claim]:
         """The objective on pairs of passages of texts, drawn by a fixed seed.
 
@@ -309,7 +314,7 @@ class SentenceEncoder(TextEncoder):
             )
 
 
-def as_pairs(texts: Any) -> list[tuple[Any, ...]] | None:
+def as_pairs(texts: TextsLike) -> list[tuple[Any, ...]] | None:
     """The pairs, if texts come in pairs."""
     if not isinstance(texts, Sequence) or isinstance(texts, str | bytes):
         return None
@@ -343,7 +348,7 @@ class PairTask:
     """
 
     def __init__(
-        self, model: Any, rows: list[Any], held: list[Any] | None, context: int
+        self, model: Fit, rows: list[Any], held: list[Any] | None, context: int
     ) -> None:
         self.model, self.end = model, end_of(model.tokenizer_)
         self.room = context - 1
@@ -386,7 +391,7 @@ class PairTask:
             some = rng.choice(len(self.rows), self.batch_size, replace=False)
             yield self._batch(rng, [self.rows[i] for i in some.tolist()])
 
-    def look(self, module: Any) -> float:
+    def look(self, module: nn.Module) -> float:
         """The loss of held-out pairs."""
         with evaluating(module), torch.no_grad():
             return float(self.objective(module, self.look_at[0])["loss"])

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from certus.base import Model, check_choice, check_number
 from certus.language.base import read_documents
 from certus.neural_network.wrapping import require_device
-from certus.typing import Array, RandomState
+from certus.typing import Array, Fit, RandomState, TextsLike
 
 
 class EncoderOptions(TypedDict, total=False):
@@ -87,7 +87,7 @@ class EncoderShape(TypedDict, total=False):
     tokenizer : {"auto", "bytes", "bpe"}, int or tokeniser
         How a text becomes tokens. As in :class:`certus.language.LanguageModel`: one
         token for each byte, or byte-pair encoding with this many tokens.
-    layers : int
+    n_layers : int
         Number of layers.
     width : int
         Number of components of the vector of a token, a multiple of ``heads``.
@@ -101,7 +101,7 @@ class EncoderShape(TypedDict, total=False):
     """
 
     tokenizer: Annotated[Any, "auto"]
-    layers: Annotated[int, 2]
+    n_layers: Annotated[int, 2]
     width: Annotated[int, 128]
     heads: Annotated[int, 4]
     context: Annotated[int, 64]
@@ -129,7 +129,7 @@ class TextEncoder(TransformerMixin, Model):
         """How many numbers the vector of a text has."""
         raise NotImplementedError
 
-    def transform(self, texts: Any) -> Array:
+    def transform(self, texts: TextsLike) -> Array:
         """One vector for each text.
 
         Parameters
@@ -187,7 +187,7 @@ class TextEncoder(TransformerMixin, Model):
         return tags
 
 
-def check_options(model: Any) -> None:
+def check_options(model: Fit) -> None:
     """Raise unless the parameters of the training make sense."""
     check_number("learning_rate", model.learning_rate, open_low=True, none=True)
     check_number("warmup", model.warmup, 0, 1)
@@ -204,9 +204,9 @@ def check_options(model: Any) -> None:
     require_device(model.device)
 
 
-def check_shape(model: Any, fewest: int = 1) -> None:
+def check_shape(model: Fit, fewest: int = 1) -> None:
     """Raise unless the sizes of the transformer make sense, and its layers suffice."""
-    check_number("layers", model.layers, fewest, integer=True)
+    check_number("n_layers", model.n_layers, fewest, integer=True)
     for name in ("width", "heads"):
         check_number(name, getattr(model, name), 1, integer=True)
     check_number("context", model.context, 4, integer=True)

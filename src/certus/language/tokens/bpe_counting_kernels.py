@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from certus._core.cache import kernel
 from certus.language.tokens.bpe_table_kernels import hash_of, same_bytes
+from certus.typing import Array
 
 
 @kernel
 def count_pieces(
-    data: Any,
+    data: Array,
     begin: int,
-    ends: Any,
-    table: Any,
-    hashes: Any,
-    offsets: Any,
-    store: Any,
-    counts: Any,
-    found: Any,
+    ends: Array,
+    table: Array,
+    hashes: Array,
+    offsets: Array,
+    store: Array,
+    counts: Array,
+    found: Array,
 ) -> int:
     """Count the pieces that end at ``ends``; how many, fewer if the arrays are full.
 
@@ -58,7 +57,7 @@ def count_pieces(
 
 
 @kernel
-def fill_table(hashes: Any, n: int, table: Any) -> None:
+def fill_table(hashes: Array, n: int, table: Array) -> None:
     """Put n pieces into an empty, larger table."""
     mask = len(table) - 1
     for p in range(n):

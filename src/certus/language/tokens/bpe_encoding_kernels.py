@@ -20,6 +20,7 @@ from certus.language.tokens.bpe_table_kernels import (
     place_of,
     same_bytes,
 )
+from certus.typing import Array
 
 #: Pieces longer than this are merged with a heap, and than that with a queue by rank.
 LONG, HUGE = 96, 1 << 16
@@ -28,7 +29,7 @@ MOST = 2**31 - 1
 
 
 @kernel
-def pair_table(merges: Any, keys: Any, ranks: Any, new: Any) -> None:
+def pair_table(merges: Array, keys: Array, ranks: Array, new: Array) -> None:
     """Fill a hash table with merges; the earlier of two for the same pair counts."""
     for r in range(len(merges)):
         key = pair_key(merges[r, 0], merges[r, 1])
@@ -38,7 +39,7 @@ def pair_table(merges: Any, keys: Any, ranks: Any, new: Any) -> None:
 
 
 @kernel
-def token_table(offsets: Any, store: Any, table: Any) -> None:
+def token_table(offsets: Array, store: Array, table: Array) -> None:
     """Fill a hash table with the bytes of tokens; the first of two equal ones counts.
 
     Token t is ``store[offsets[t]:offsets[t + 1]]``; those without bytes are left out.
@@ -58,7 +59,7 @@ def token_table(offsets: Any, store: Any, table: Any) -> None:
 
 @register_jitable
 def _whole_token(
-    data: Any, i: int, j: int, offsets: Any, store: Any, table: Any
+    data: Array, i: int, j: int, offsets: Array, store: Array, table: Array
 ) -> int:
     """The token whose bytes are those from i to j; -1 if there is none."""
     mask = len(table) - 1
@@ -73,7 +74,14 @@ def _whole_token(
 
 @register_jitable
 def _merge_short(
-    ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any, rank: Any, made: Any
+    ids: Array,
+    begin: int,
+    n: int,
+    keys: Array,
+    ranks: Array,
+    new: Array,
+    rank: Array,
+    made: Array,
 ) -> int:
     """Apply the merges, lowest rank first, to n tokens from ``begin``; the rest."""
     none = np.int32(2147483647)
@@ -102,7 +110,7 @@ def _merge_short(
 
 
 @register_jitable
-def _enter(heap: Any, size: int, value: Any) -> int:
+def _enter(heap: Array, size: int, value: Any) -> int:
     heap[size] = value
     i = size
     while i > 0 and heap[i] < heap[(i - 1) // 2]:
@@ -112,7 +120,7 @@ def _enter(heap: Any, size: int, value: Any) -> int:
 
 
 @register_jitable
-def _take(heap: Any, size: int) -> Any:
+def _take(heap: Array, size: int) -> Any:
     top = heap[0]
     heap[0] = heap[size - 1]
     i = 0
@@ -128,7 +136,9 @@ def _take(heap: Any, size: int) -> Any:
 
 
 @register_jitable
-def _merge_long(ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any) -> int:
+def _merge_long(
+    ids: Array, begin: int, n: int, keys: Array, ranks: Array, new: Array
+) -> int:
     """As :func:`_merge_short`, by a heap of (rank, place) and lists: n log n steps."""
     ahead = np.arange(1, n + 1)
     behind = np.arange(-1, n - 1)
@@ -161,14 +171,16 @@ def _merge_long(ids: Any, begin: int, n: int, keys: Any, ranks: Any, new: Any) -
 
 
 @register_jitable
-def _rank(a: int, b: int, keys: Any, ranks: Any) -> Any:
+def _rank(a: int, b: int, keys: Array, ranks: Array) -> Any:
     """The rank of a pair, ``MOST`` if it is not merged."""
     at = place_of(keys, pair_key(a, b))
     return np.int64(ranks[at]) if keys[at] != 0 else MOST
 
 
 @register_jitable
-def _link(t: int, rank: int, head: Any, tail: Any, ahead: Any, behind: Any) -> None:
+def _link(
+    t: int, rank: int, head: Array, tail: Array, ahead: Array, behind: Array
+) -> None:
     """Put place t at the end of the list of a rank."""
     ahead[t], behind[t] = -1, tail[rank]
     if tail[rank] >= 0:
@@ -179,7 +191,9 @@ def _link(t: int, rank: int, head: Any, tail: Any, ahead: Any, behind: Any) -> N
 
 
 @register_jitable
-def _unlink(t: int, rank: int, head: Any, tail: Any, ahead: Any, behind: Any) -> None:
+def _unlink(
+    t: int, rank: int, head: Array, tail: Array, ahead: Array, behind: Array
+) -> None:
     if behind[t] >= 0:
         ahead[behind[t]] = ahead[t]
     else:
@@ -191,7 +205,7 @@ def _unlink(t: int, rank: int, head: Any, tail: Any, ahead: Any, behind: Any) ->
 
 
 @register_jitable
-def _empty(rank: int, head: Any, ahead: Any, places: Any) -> int:
+def _empty(rank: int, head: Array, ahead: Array, places: Array) -> int:
     """Write the places of a rank into an array, from left to right; how many."""
     m, sorted_, t = 0, True, head[rank]
     while t >= 0:
@@ -204,7 +218,9 @@ def _empty(rank: int, head: Any, ahead: Any, places: Any) -> int:
 
 
 @register_jitable
-def _merge_huge(cells: Any, keys: Any, ranks: Any, new: Any, lengths: Any) -> int:
+def _merge_huge(
+    cells: Array, keys: Array, ranks: Array, new: Array, lengths: Array
+) -> int:
     """As :func:`_merge_short`, with a list of places for each rank: about n steps.
 
     Ranks are gone through upwards. A pair that a merge makes goes to the list of its
@@ -259,7 +275,7 @@ def _merge_huge(cells: Any, keys: Any, ranks: Any, new: Any, lengths: Any) -> in
 
 
 @register_jitable
-def _squeeze(ids: Any) -> int:
+def _squeeze(ids: Array) -> int:
     """Move the tokens to the front; how many there are."""
     kept = 0
     for t in range(len(ids)):
@@ -271,14 +287,14 @@ def _squeeze(ids: Any) -> int:
 
 @kernel
 def encode_pieces(
-    data: Any,
+    data: Array,
     begin: int,
-    ends: Any,
-    merges: Any,
-    tokens: Any,
-    seen: Any,
-    state: Any,
-    out: Any,
+    ends: Array,
+    merges: tuple[Any, ...],
+    tokens: tuple[Any, ...],
+    seen: tuple[Any, ...],
+    state: Array,
+    out: Array,
 ) -> None:
     """Write the tokens of the pieces that end at ``ends`` behind those in ``out``.
 

@@ -40,6 +40,7 @@ from certus.language.tokens.bpe_table_kernels import (
     begin_before,
     join_cells,
 )
+from certus.typing import Array
 
 #: The cell between two pieces.
 _GAP = np.int32(-(2**31))
@@ -57,7 +58,7 @@ class _Sides(NamedTuple):
 
 
 @register_jitable
-def _piece_at(i: int, offsets: Any, near: Any) -> int:
+def _piece_at(i: int, offsets: Array, near: Array) -> int:
     """The piece of cell i: piece w has cells offsets[w] + w + 1 and following."""
     w = near[i // _NEAR]
     while i > offsets[w + 1] + w + 1:
@@ -66,7 +67,7 @@ def _piece_at(i: int, offsets: Any, near: Any) -> int:
 
 
 @register_jitable
-def _in_cells(offsets: Any, store: Any) -> tuple[Any, Any]:
+def _in_cells(offsets: Array, store: Array) -> tuple[Any, Any]:
     """The bytes of the pieces with gaps around them, and pieces of some cells."""
     n = len(offsets) - 1
     cells = np.empty(offsets[n] + n + 1, np.int32)
@@ -83,7 +84,12 @@ def _in_cells(offsets: Any, store: Any) -> tuple[Any, Any]:
 
 @register_jitable
 def _first_pairs(
-    offsets: Any, cells: Any, counts: Any, pairs: Any, table: Any, places: Any
+    offsets: Array,
+    cells: Array,
+    counts: Array,
+    pairs: Array,
+    table: Array,
+    places: Array,
 ) -> int:
     """Count the pairs of bytes and write down where they are; how many pairs."""
     often, size = np.zeros((256, 256), np.int64), np.zeros((256, 256), np.int64)
@@ -124,8 +130,8 @@ def _clear(sides: Any) -> None:
 
 @register_jitable
 def _join(
-    some: Any, x: int, y: int, c: int, lengths: Any, cells: Any,
-    offsets: Any, near: Any, counts: Any, lost: Any,
+    some: Array, x: int, y: int, c: int, lengths: Array, cells: Array,
+    offsets: Array, near: Array, counts: Array, lost: Array,
 ) -> int:  # fmt: skip
     """Join the pair wherever it still stands, and keep these places; how many.
 
@@ -154,7 +160,13 @@ def _join(
 
 @register_jitable
 def _count_beside(
-    some: Any, size: int, cells: Any, offsets: Any, near: Any, counts: Any, made: Any
+    some: Array,
+    size: int,
+    cells: Array,
+    offsets: Array,
+    near: Array,
+    counts: Array,
+    made: Array,
 ) -> None:
     """Add up the pairs (·, c) and (c, ·) at places where c was just made."""
     last: Any = -1
@@ -171,7 +183,9 @@ def _count_beside(
 
 
 @register_jitable
-def _note_beside(some: Any, size: int, cells: Any, free: Any, places: Any) -> None:
+def _note_beside(
+    some: Array, size: int, cells: Array, free: Array, places: Array
+) -> None:
     """Write down the places of these pairs, from ``free`` on by side and token."""
     last: Any = -1
     for k in range(len(some)):
@@ -228,7 +242,12 @@ def _sides(n: int) -> Any:
 
 
 def learn_merges(
-    offsets: Any, store: Any, counts: Any, n_wanted: int, least: int, merges: Any
+    offsets: Array,
+    store: Array,
+    counts: Array,
+    n_wanted: int,
+    least: int,
+    merges: Array,
 ) -> int:
     """Merge the most frequent pair again and again; returns how often.
 
@@ -242,8 +261,8 @@ def learn_merges(
 
 @kernel
 def _learn(
-    offsets: Any, store: Any, counts: Any, n_wanted: int, least: int, places: Any,
-    merges: Any,
+    offsets: Array, store: Array, counts: Array, n_wanted: int, least: int,
+    places: Array, merges: Array,
 ) -> int:  # fmt: skip
     """As :func:`learn_merges`; ``places`` has room for all places of pairs.
 

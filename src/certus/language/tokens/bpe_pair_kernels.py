@@ -12,6 +12,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus.language.tokens.bpe_table_kernels import pair_key, spread
+from certus.typing import Array
 
 
 class CountedPairs(NamedTuple):
@@ -75,7 +76,7 @@ def more_pairs(pairs: Any) -> Any:
 
 
 @register_jitable
-def _before(counts: Any, pairs: Any, a: Any, b: Any, i: int, j: int) -> bool:
+def _before(counts: Array, pairs: Array, a: Array, b: Array, i: int, j: int) -> bool:
     """Whether entry i of the heap is merged before j: more frequent, smaller tokens."""
     if counts[i] != counts[j]:
         return counts[i] > counts[j]
@@ -84,13 +85,13 @@ def _before(counts: Any, pairs: Any, a: Any, b: Any, i: int, j: int) -> bool:
 
 
 @register_jitable
-def _swap(counts: Any, pairs: Any, i: int, j: int) -> None:
+def _swap(counts: Array, pairs: Array, i: int, j: int) -> None:
     counts[i], counts[j] = counts[j], counts[i]
     pairs[i], pairs[j] = pairs[j], pairs[i]
 
 
 @register_jitable
-def _sink(counts: Any, pairs: Any, size: int, i: int, a: Any, b: Any) -> None:
+def _sink(counts: Array, pairs: Array, size: int, i: int, a: Array, b: Array) -> None:
     while 2 * i + 1 < size:
         c = 2 * i + 1
         if c + 1 < size and _before(counts, pairs, a, b, c + 1, c):
@@ -102,7 +103,7 @@ def _sink(counts: Any, pairs: Any, size: int, i: int, a: Any, b: Any) -> None:
 
 
 @register_jitable
-def _rise(counts: Any, pairs: Any, i: int, a: Any, b: Any) -> None:
+def _rise(counts: Array, pairs: Array, i: int, a: Array, b: Array) -> None:
     while i > 0 and _before(counts, pairs, a, b, i, (i - 1) // 2):
         _swap(counts, pairs, i, (i - 1) // 2)
         i = (i - 1) // 2

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
+from certus.typing import Array
+
 _START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _TURN, _ODD = np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
 
 
 @register_jitable
-def hash_of(data: Any, i: int, j: int) -> Any:
+def hash_of(data: Array, i: int, j: int) -> Any:
     """A number for the bytes from i to j."""
     h = _START
     for t in range(i, j):
@@ -30,7 +32,7 @@ def hash_of(data: Any, i: int, j: int) -> Any:
 
 
 @register_jitable
-def same_bytes(data: Any, i: int, j: int, store: Any, start: int, end: int) -> bool:
+def same_bytes(data: Array, i: int, j: int, store: Array, start: int, end: int) -> bool:
     """Whether the bytes from i to j are those of the store from start to end."""
     if j - i != end - start:
         return False
@@ -48,7 +50,7 @@ def spread(key: Any) -> Any:
 
 
 @register_jitable
-def place_of(keys: Any, key: Any) -> Any:
+def place_of(keys: Array, key: Any) -> Any:
     """Where a pair stands in the table, or the free place where it would."""
     mask = len(keys) - 1
     at = np.int64(spread(key) & np.uint64(mask))
@@ -64,14 +66,14 @@ def pair_key(a: int, b: int) -> Any:
 
 
 @register_jitable
-def begin_before(cells: Any, i: Any) -> Any:
+def begin_before(cells: Array, i: int) -> Any:
     """Where the token begins that ends before cell i."""
     back = np.int64(cells[i - 1])
     return i - 1 if back >= 0 else i + back
 
 
 @register_jitable
-def join_cells(cells: Any, i: int, j: int, end: int, token: int) -> None:
+def join_cells(cells: Array, i: int, j: int, end: int, token: int) -> None:
     """Put one token in the place of the one from i to j and the one from j to end."""
     cells[j] = -1
     cells[end - 1] = i - end

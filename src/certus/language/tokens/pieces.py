@@ -18,7 +18,7 @@ import numpy as np
 
 from certus.language.tokens import bpe_counting_kernels as kernels
 from certus.language.tokens import splitting_kernels as splitting
-from certus.typing import Array
+from certus.typing import Array, Texts, TextsLike
 
 #: White space as regular expressions know it (Unicode's White_Space).
 _SPACES = (
@@ -60,7 +60,7 @@ def as_bytes(text: Any) -> bytes:
     raise TypeError(f"a text must be str or bytes, got {type(text).__name__}.")
 
 
-def refuse_characters(texts: Any) -> None:
+def refuse_characters(texts: Texts) -> None:
     """A list of more than one text, all of them single characters, is one text."""
     listed = isinstance(texts, list | tuple) and len(texts) > 1
     if listed and all(isinstance(text, str) and len(text) == 1 for text in texts):
@@ -78,7 +78,7 @@ def refuse_folder(path: PathLike[str]) -> None:
         )
 
 
-def stretches(texts: Any) -> Iterator[bytes]:
+def stretches(texts: TextsLike) -> Iterator[bytes]:
     """The texts as bytes; files in parts that end where a piece does."""
     if isinstance(texts, PathLike):
         yield from _file(texts)
@@ -151,7 +151,7 @@ class PieceCounts:
             self.store[:end] = old["store"][:end]
             kernels.fill_table(self.hashes, n, self.table)
 
-    def add(self, texts: Any) -> Self:
+    def add(self, texts: TextsLike) -> Self:
         """Count the pieces of texts or files."""
         for part in stretches(texts):
             data = np.frombuffer(part, np.uint8)

@@ -16,12 +16,11 @@ The text is bytes; a byte that does not belong to UTF-8 counts as a sign.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 #: Kinds of characters, as the rules know them.
 OTHER, LETTER, NUMBER, SPACE = 0, 1, 2, 3
@@ -31,7 +30,7 @@ RULES = {"gpt2": GPT2, "cl100k": CL100K, "cl100k_end": CL100K_END}
 
 
 @register_jitable
-def _kind_at(data: Any, i: int, n: int, kinds: Any) -> tuple[int, int]:
+def _kind_at(data: Array, i: int, n: int, kinds: Array) -> tuple[int, int]:
     """Kind and bytes of the character at i; a byte that is no UTF-8 stands alone."""
     b = np.int64(data[i])
     if b < 0x80:
@@ -53,7 +52,7 @@ def _kind_at(data: Any, i: int, n: int, kinds: Any) -> tuple[int, int]:
 
 
 @register_jitable
-def _end_of_space(data: Any, i: int, n: int, kinds: Any) -> int:
+def _end_of_space(data: Array, i: int, n: int, kinds: Array) -> int:
     """Where white space from i on ends; its last character is left to what follows."""
     last = at = i
     while at < n:
@@ -66,7 +65,9 @@ def _end_of_space(data: Any, i: int, n: int, kinds: Any) -> int:
 
 
 @register_jitable
-def _end_of_kind(data: Any, i: int, n: int, kinds: Any, kind: int, most: int) -> int:
+def _end_of_kind(
+    data: Array, i: int, n: int, kinds: Array, kind: int, most: int
+) -> int:
     """Where the run of characters of a kind ends, at most ``most`` characters on."""
     at = i
     while at < n and most > 0:
@@ -85,7 +86,7 @@ def _end_of_kind(data: Any, i: int, n: int, kinds: Any, kind: int, most: int) ->
 
 
 @register_jitable
-def _end_gpt2(data: Any, i: int, n: int, kinds: Any) -> int:
+def _end_gpt2(data: Array, i: int, n: int, kinds: Array) -> int:
     """Where the piece that begins at i ends, by GPT-2's rule.
 
     's 't 'm 'd 're 've 'll; a run of letters, digits or signs with a space before it;
@@ -110,7 +111,7 @@ def _end_gpt2(data: Any, i: int, n: int, kinds: Any) -> int:
 
 
 @register_jitable
-def _end_of_contraction(data: Any, i: int, n: int) -> int:
+def _end_of_contraction(data: Array, i: int, n: int) -> int:
     """Where 's 't 'm 'd 're 've 'll end, in either case; i if none begins there."""
     if data[i] != 39 or i + 1 >= n:
         return i
@@ -129,7 +130,7 @@ def _end_of_contraction(data: Any, i: int, n: int) -> int:
 
 
 @register_jitable
-def _end_cl100k(data: Any, i: int, n: int, kinds: Any, whole_end: bool) -> int:
+def _end_cl100k(data: Array, i: int, n: int, kinds: Array, whole_end: bool) -> int:
     """Where the piece that begins at i ends, by cl100k's rule."""
     end = _end_of_contraction(data, i, n)
     if end > i:
@@ -157,7 +158,7 @@ def _end_cl100k(data: Any, i: int, n: int, kinds: Any, whole_end: bool) -> int:
 
 
 @kernel
-def find_pieces(data: Any, begin: int, rule: int, kinds: Any, ends: Any) -> int:
+def find_pieces(data: Array, begin: int, rule: int, kinds: Array, ends: Array) -> int:
     """Write where the pieces from ``begin`` on end, as many as fit; how many."""
     n, i, m = len(data), begin, 0
     while i < n and m < len(ends):

@@ -22,7 +22,7 @@ from certus.language.base import end_of
 from certus.language.tokens.pieces import as_bytes
 from certus.language.tokens.tokenizers import ByteTokenizer
 from certus.neural_network.batches import Batch
-from certus.typing import Array
+from certus.typing import Array, Texts
 
 RAW = str | bytes | bytearray | memoryview
 
@@ -89,7 +89,7 @@ class AnswerPairs:
         """How many pairs there are."""
         return len(self.streams)
 
-    def fetch(self, rows: Any, device: Any = "cpu") -> Batch:
+    def fetch(self, rows: Any, device: torch.device | str = "cpu") -> Batch:
         """Some pairs, padded behind their ends with end-of-text tokens.
 
         Returns
@@ -114,8 +114,8 @@ class AnswerPairs:
 
 def encode_pairs(
     tokenizer: ByteTokenizer,
-    prompts: Any,
-    answers: Any,
+    prompts: Texts,
+    answers: Texts,
     context: int,
     *,
     empty: bool = False,
@@ -171,7 +171,7 @@ def read_texts(texts: Any, name: str) -> list[bytes]:
     return found
 
 
-def require_different(chosen: Any, rejected: Any) -> None:
+def require_different(chosen: Texts, rejected: Texts) -> None:
     """Raise where both answers of a pair are equal: they express no preference."""
     one, other = read_texts(chosen, "chosen"), read_texts(rejected, "rejected")
     same = [i for i, (a, b) in enumerate(zip(one, other)) if a == b]

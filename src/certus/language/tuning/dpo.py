@@ -53,7 +53,7 @@ from certus.language.tuning.tuning_options import (
 )
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.run import TrainingRun
-from certus.typing import Array
+from certus.typing import Array, Fit, Texts
 
 __all__ = ["DPO"]
 
@@ -124,7 +124,7 @@ class DPO(TunedPolicy):
     Examples
     --------
     >>> from certus.language import DPO, LanguageModel
-    >>> base = LanguageModel(layers=1, width=32, heads=2, context=32, max_iter=40,
+    >>> base = LanguageModel(n_layers=1, width=32, heads=2, context=32, max_iter=40,
     ...                      random_state=0).fit("a cat. a dog. a hen. " * 60)
     >>> model = DPO(base, beta=0.1, max_iter=60, random_state=0)
     >>> model = model.fit(["a "] * 40, ["dog."] * 40, ["cat."] * 40)
@@ -136,7 +136,7 @@ class DPO(TunedPolicy):
 
     def __init__(
         self,
-        base: Any,
+        base: Fit,
         *,
         reward: Any = None,
         learning_rate: float | None = None,
@@ -144,7 +144,7 @@ class DPO(TunedPolicy):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, prompts: Any, chosen: Any, rejected: Any) -> Any:
+    def fit(self, prompts: Any, chosen: Texts, rejected: Texts) -> Any:
         """Learn from preferences.
 
         Parameters
@@ -190,7 +190,7 @@ class DPO(TunedPolicy):
         evidence = Evidence("tuned", BaseWitness(digest))
         return Fitted(evidence, list(prompts), both, None, status)
 
-    def _pairs(self, prompts: Any, chosen: Any, rejected: Any) -> AnswerPairs:
+    def _pairs(self, prompts: Texts, chosen: Texts, rejected: Texts) -> AnswerPairs:
         """The preferred answers as pairs with their prompts, then the others."""
         context, tokenizer = self.base.config_["context"], self.base.tokenizer_
         parts = [
@@ -238,7 +238,7 @@ class DPO(TunedPolicy):
 
 
 def _rows(
-    pairs: AnswerPairs, known: torch.Tensor, chosen: Array, device: Any
+    pairs: AnswerPairs, known: torch.Tensor, chosen: Array, device: torch.device | str
 ) -> PairRows:
     """Some pairs of answers as rows of a course."""
     numbers, n = torch.as_tensor(chosen), len(pairs) // 2

@@ -44,6 +44,7 @@ from certus.language.tuning.tuning_options import (
 from certus.neural_network import distributed
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.run import TrainingRun
+from certus.typing import Fit, Texts
 
 __all__ = ["FineTuned"]
 
@@ -124,7 +125,7 @@ class FineTuned(TunedModel):
     Examples
     --------
     >>> from certus.language import FineTuned, LanguageModel
-    >>> base = LanguageModel(layers=1, width=32, heads=2, context=32, max_iter=60,
+    >>> base = LanguageModel(n_layers=1, width=32, heads=2, context=32, max_iter=60,
     ...                      random_state=0).fit("one two three four five six. " * 40)
     >>> prompts = ["after one: ", "after two: ", "after three: "] * 10
     >>> answers = ["two", "three", "four"] * 10
@@ -137,7 +138,7 @@ class FineTuned(TunedModel):
 
     def __init__(
         self,
-        base: Any,
+        base: Fit,
         *,
         rank: int | None = None,
         adapter_scale: float = 1.0,
@@ -146,7 +147,7 @@ class FineTuned(TunedModel):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, prompts: Any, answers: Any, *, validation: Any = None) -> Any:
+    def fit(self, prompts: Any, answers: Texts, *, validation: Any = None) -> Any:
         """Learn to answer.
 
         Parameters
@@ -190,7 +191,7 @@ class FineTuned(TunedModel):
             *(list(prompts), list(answers), None, status),
         )
 
-    def _pairs(self, prompts: Any, answers: Any) -> AnswerPairs:
+    def _pairs(self, prompts: Texts, answers: Texts) -> AnswerPairs:
         context = self.base.config_["context"]
         return encode_pairs(self.base.tokenizer_, prompts, answers, context)
 

@@ -22,6 +22,7 @@ from certus.language.tuning.tuning_options import (
     RolloutOptions,
     TuningOptions,
 )
+from certus.typing import Column, Fit
 
 __all__ = ["GRPO"]
 
@@ -83,7 +84,7 @@ class GRPO(RewardedPolicy):
     Examples
     --------
     >>> from certus.language import GRPO, LanguageModel
-    >>> base = LanguageModel(layers=1, width=32, heads=2, context=32, max_iter=40,
+    >>> base = LanguageModel(n_layers=1, width=32, heads=2, context=32, max_iter=40,
     ...                      random_state=0).fit("a cat. a dog. a hen. " * 60)
     >>> def short(prompt, answer):
     ...     return -len(answer) / 8
@@ -96,11 +97,11 @@ class GRPO(RewardedPolicy):
     """
 
     def __init__(
-        self, base: Any, reward: Any, **shared: Unpack[RewardedOptions]
+        self, base: Fit, reward: Any, **shared: Unpack[RewardedOptions]
     ) -> None: ...
 
     @certified_fit
-    def fit(self, prompts: Any, y: Any = None) -> Any:
+    def fit(self, prompts: Any, y: Column = None) -> Any:
         """Tune the policy on its own answers to prompts.
 
         Parameters

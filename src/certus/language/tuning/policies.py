@@ -24,7 +24,7 @@ from certus.language.transformer_text import TransformerText
 from certus.language.tuning.answers import read_texts
 from certus.language.tuning.policy_base import draw_answers, scores_of
 from certus.language.tuning.policy_results import OptimalPolicy
-from certus.typing import Array, ArrayLike
+from certus.typing import Array, ArrayLike, Fit, Texts
 from certus.verify import (
     PlainNetwork,
     answer_logs,
@@ -207,7 +207,12 @@ def _check_models(policy: TransformerText, reference: Any) -> None:
 
 
 def _listed_claims(
-    policy: Any, reference: Any, reward: Any, beta: float, prompts: Any, answers: Any
+    policy: Any,
+    reference: Any,
+    reward: Any,
+    beta: float,
+    prompts: Texts,
+    answers: Texts,
 ) -> list[Claim]:
     """The claims of language models about answers that are listed."""
     (lp, e), (lq, f) = (
@@ -311,7 +316,7 @@ def _listed_law(model: Any, prompts: Any, answers: Any) -> tuple[Array, Array]:
     return answer_logs(read, end, asked, ids)
 
 
-def _require_same_tokens(policy: Any, reference: Any) -> None:
+def _require_same_tokens(policy: Fit, reference: Fit) -> None:
     for model in (policy, reference):
         check_is_fitted(model, "network_")
     one, other = policy.tokenizer_, reference.tokenizer_
@@ -334,7 +339,7 @@ def _proposer(policy: Any, reference: Any, floor: float) -> Any:
 
 
 def _signed(
-    policy: Any, claims: list[Claim], prompts: int, start: float
+    policy: Fit, claims: list[Claim], prompts: int, start: float
 ) -> Certificate:
     status = Status.TOL_NOT_REACHED if claims[0].met is False else Status.SOLVED
     return Certificate.of(

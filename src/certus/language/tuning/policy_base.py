@@ -30,7 +30,7 @@ from certus.language.tuning.policy_results import AnswerComparison
 from certus.language.tuning.tuned import TunedModel, check_tuning, fitted_base
 from certus.neural_network.run import TrainingRun
 from certus.neural_network.wrapping import evaluating
-from certus.typing import Array
+from certus.typing import Array, Fit, Texts
 
 #: Plain draws: temperature 1, all tokens.
 PLAIN = Rule(1.0, 0, 1.0)
@@ -123,7 +123,7 @@ class TunedPolicy(TunedModel):
                     f"{self.reward_range!r}."
                 )
 
-    def _prompts(self, prompts: Any) -> list[Array]:
+    def _prompts(self, prompts: Texts) -> list[Array]:
         """Tokens of the prompts, which must leave room for an answer."""
         base = fitted_base(self.base)
         context, most = base.config_["context"], self.max_tokens_
@@ -237,7 +237,7 @@ def answer_pairs(
 
 @torch.no_grad()
 def answer_divergences(
-    policy: Any, prompts: Sequence[Array], answers: Sequence[Array]
+    policy: Fit, prompts: Sequence[Array], answers: Sequence[Array]
 ) -> Array:
     """Σₜ KL(π‖ρ) of each answer, in float64."""
     network, reference = policy.network_, policy.base.network_

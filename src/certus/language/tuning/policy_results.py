@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from certus.results import Result, TableResult, new_figure
-from certus.typing import Array
+from certus.typing import Array, Axes
 
 BLUE, RED = "#30638e", "#d1495b"
 
@@ -100,7 +100,7 @@ class PolicyFrontier(TableResult):
         J = self.reward - self.beta * self.kl
         return round(float(J[-1] - J[0]), 12)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw the frontier.
 
         Parameters
@@ -182,7 +182,7 @@ class OptimalPolicy(Result):
         for i in np.argsort(-p):
             yield str(names[i]), f"{q[i]:.4f}", f"{p[i]:.4f}"
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw both distributions, the most probable answers of the best policy first.
 
         Parameters

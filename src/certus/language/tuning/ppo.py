@@ -22,6 +22,7 @@ from certus.language.tuning.tuning_options import (
     RolloutOptions,
     TuningOptions,
 )
+from certus.typing import Fit
 
 __all__ = ["PPO"]
 
@@ -89,7 +90,7 @@ class PPO(RewardedPolicy):
     Examples
     --------
     >>> from certus.language import PPO, LanguageModel
-    >>> base = LanguageModel(layers=1, width=32, heads=2, context=32, max_iter=40,
+    >>> base = LanguageModel(n_layers=1, width=32, heads=2, context=32, max_iter=40,
     ...                      random_state=0).fit("a cat. a dog. a hen. " * 60)
     >>> def short(prompt, answer):
     ...     return -len(answer) / 8
@@ -103,7 +104,7 @@ class PPO(RewardedPolicy):
 
     def __init__(
         self,
-        base: Any,
+        base: Fit,
         reward: Any,
         *,
         ptx: float = 0.0,

@@ -9,13 +9,14 @@ import numpy as np
 
 from certus.certificate import Certificate, Status
 from certus.language.tuning.answers import read_texts, require_different
+from certus.typing import Texts
 from certus.verify import preference_claims
 
 __all__ = ["preference_accuracy"]
 
 
 def preference_accuracy(
-    reward: Any, prompts: Any, chosen: Any, rejected: Any, *, delta: float = 0.05
+    reward: Any, prompts: Texts, chosen: Texts, rejected: Texts, *, delta: float = 0.05
 ) -> Certificate:
     """How well a reward orders pairs of answers that it has not seen.
 

@@ -55,7 +55,7 @@ from certus.neural_network import distributed
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.modules.transformer import Transformer
 from certus.neural_network.run import TrainingRun
-from certus.typing import Array
+from certus.typing import Array, Fit, Texts
 
 __all__ = ["RewardModel"]
 
@@ -134,7 +134,7 @@ class RewardModel(OnBase, Model):
     Examples
     --------
     >>> from certus.language import LanguageModel, RewardModel
-    >>> base = LanguageModel(layers=1, width=32, heads=2, context=32, max_iter=40,
+    >>> base = LanguageModel(n_layers=1, width=32, heads=2, context=32, max_iter=40,
     ...                      random_state=0).fit("yes, please. no, thanks. " * 50)
     >>> prompts = [f"{n} more? " for n in range(40)]
     >>> model = RewardModel(base, random_state=0).fit(
@@ -147,7 +147,7 @@ class RewardModel(OnBase, Model):
 
     def __init__(
         self,
-        base: Any,
+        base: Fit,
         *,
         train: str = "head",
         pooling: str = "mean",
@@ -159,7 +159,7 @@ class RewardModel(OnBase, Model):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, prompts: Any, chosen: Any, rejected: Any) -> Any:
+    def fit(self, prompts: Any, chosen: Texts, rejected: Texts) -> Any:
         """Learn which answers are preferred.
 
         Parameters
@@ -191,7 +191,7 @@ class RewardModel(OnBase, Model):
         evidence = Evidence("tuned", witness=BaseWitness(digest))
         return Fitted(evidence, list(prompts), y, None, status)
 
-    def _pairs(self, prompts: Any, chosen: Any, rejected: Any) -> AnswerPairs:
+    def _pairs(self, prompts: Texts, chosen: Texts, rejected: Texts) -> AnswerPairs:
         """The chosen answers, and behind them the rejected ones."""
         tokenizer, context = self.base.tokenizer_, self.base.config_["context"]
         for answers, name in ((chosen, "chosen"), (rejected, "rejected")):
@@ -246,7 +246,7 @@ class RewardModel(OnBase, Model):
 
     # -- rewards ------------------------------------------------------------------
 
-    def predict(self, prompts: Any, answers: Any) -> Array:
+    def predict(self, prompts: Texts, answers: Texts) -> Array:
         """The rewards of answers.
 
         Parameters

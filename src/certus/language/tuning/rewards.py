@@ -60,7 +60,9 @@ def pairwise_loss(module: nn.Module, batch: Batch) -> Losses:
     return {"loss": F.softplus(rejected - chosen).mean()}
 
 
-def rows_of_choices(pairs: AnswerPairs, chosen: Array, device: Any) -> PairRows:
+def rows_of_choices(
+    pairs: AnswerPairs, chosen: Array, device: torch.device | str
+) -> PairRows:
     """Some choices as rows; pair i and pair n + i answer the same prompt."""
     n, numbers = len(pairs) // 2, torch.as_tensor(chosen)
 

@@ -45,7 +45,7 @@ from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.run import TrainingRun
 from certus.neural_network.tasks import RunClock, make_plan
 from certus.neural_network.wrapping import evaluating
-from certus.typing import Array
+from certus.typing import Array, Fit, TextsLike
 
 #: Iterations between two looks, and windows of text in a step with ``ptx``.
 EVERY, WINDOWS = 5, 16
@@ -83,7 +83,7 @@ class PolicyCourse(Course):
 
     def __init__(
         self,
-        model: Any,
+        model: Fit,
         run: TrainingRun,
         prompts: list[Array],
         texts: list[Any],
@@ -265,7 +265,7 @@ class RewardedPolicy(TunedPolicy):
         witness = BaseWitness(digest)
         return Fitted(Evidence("tuned", witness), given, None, None, status)
 
-    def _stream_of(self, texts: Any) -> TokenStream:
+    def _stream_of(self, texts: TextsLike) -> TokenStream:
         if texts is None:
             raise ValueError(
                 "texts must be given with ptx above 0: the text that the base was "

@@ -33,6 +33,7 @@ from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import Losses, TrainingRun
 from certus.neural_network.tasks import PASSES, STRETCH, RunClock, make_plan
 from certus.neural_network.wrapping import evaluating, require_device
+from certus.typing import Fit
 
 #: Fewest pairs of which some are held out.
 WORTH_HOLDING = 20
@@ -71,7 +72,15 @@ class TunedModel(OnBase, TransformerText):
 def as_language_model(network: Any, tokenizer: Any) -> LanguageModel:
     """A fitted language model from a network and its tokens."""
     config = network.config
-    names = ("layers", "width", "heads", "context", "position", "activation", "qk_norm")
+    names = (
+        "n_layers",
+        "width",
+        "heads",
+        "context",
+        "position",
+        "activation",
+        "qk_norm",
+    )
     model = LanguageModel(tokenizer, **{name: config[name] for name in names})
     model.tokenizer_, model.network_ = tokenizer, network.eval()
     model.n_iter_, model.history_, model.best_epoch_ = 0, {}, 0
@@ -79,7 +88,7 @@ def as_language_model(network: Any, tokenizer: Any) -> LanguageModel:
     return model
 
 
-def fitted_base(base: Any) -> Any:
+def fitted_base(base: Fit) -> Any:
     """The base of a fit, or a sentence about what it must be."""
     if not isinstance(base, TransformerText):
         raise TypeError(
@@ -95,7 +104,7 @@ def fitted_base(base: Any) -> Any:
     return base
 
 
-def check_tuning(model: Any) -> None:
+def check_tuning(model: Fit) -> None:
     """Check the parameters that all tuned models share."""
     check_number("learning_rate", model.learning_rate, open_low=True, none=True)
     check_number("warmup", model.warmup, 0, 1)
@@ -115,7 +124,7 @@ def check_tuning(model: Any) -> None:
 
 
 def begin_tuning(
-    model: Any,
+    model: Fit,
     make: Callable[[], nn.Module],
     objective: Callable[[Any, Any], Losses],
     rate: float,
@@ -178,7 +187,7 @@ class TuningCourse(Course):
 
     def __init__(
         self,
-        model: Any,
+        model: Fit,
         run: TrainingRun,
         rows: PairRows,
         evaluate: Callable[[nn.Module], dict[str, float]] | None,
@@ -222,7 +231,7 @@ class TuningCourse(Course):
         }
 
 
-def complain(model: Any, run: TrainingRun) -> None:
+def complain(model: Fit, run: TrainingRun) -> None:
     """Warn if the loss became infinite: what the fit returns is an earlier state."""
     if run.diverged is None or config.get_config()["on_uncertified"] == "ignore":
         return
@@ -237,7 +246,7 @@ def complain(model: Any, run: TrainingRun) -> None:
 
 
 def share_rows(
-    model: Any, n: int, rng: np.random.Generator
+    model: Fit, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Row numbers to train on and to hold out; none of the latter among few rows."""
     if not model.early_stopping or n < WORTH_HOLDING:
@@ -256,7 +265,7 @@ def answer_loss(module: nn.Module, batch: Batch) -> Losses:
     return {"loss": token_costs(answer_scores(module, batch)).mean()}
 
 
-def rows_of(pairs: AnswerPairs, chosen: Any, device: Any) -> PairRows:
+def rows_of(pairs: AnswerPairs, chosen: Any, device: torch.device | str) -> PairRows:
     """Some pairs as rows of a course."""
     numbers = torch.as_tensor(np.asarray(chosen))
     return PairRows(

@@ -47,7 +47,7 @@ class AttentionMaps(TableResult):
     Examples
     --------
     >>> from certus.language import LanguageModel
-    >>> model = LanguageModel(layers=2, width=32, context=32, max_iter=20,
+    >>> model = LanguageModel(n_layers=2, width=32, context=32, max_iter=20,
     ...                       random_state=0).fit("to be or not to be, " * 30)
     >>> found = model.attention("to be or")
     >>> found.weights.shape

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from certus.results import new_figure
-from certus.typing import Array
+from certus.typing import Array, Axes
 from certus.wording import clean
 
 #: Bits of surprise that get the full colour.
@@ -90,7 +90,7 @@ def coloured_block(before: str, tokens: Sequence[bytes], bits: Array) -> str:
     )
 
 
-def draw_bits(tokens: Sequence[bytes], bits: Array, ax: Any = None) -> Any:
+def draw_bits(tokens: Sequence[bytes], bits: Array, ax: Axes | None = None) -> Any:
     """Draw the surprise of each token as a bar; long texts get a moving mean."""
     if ax is None:
         ax = new_figure(8.0, 3.0).subplots()

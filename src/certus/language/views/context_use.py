@@ -21,7 +21,7 @@ import torch
 
 from certus.neural_network.wrapping import evaluating
 from certus.results import TableResult, new_figure
-from certus.typing import Array
+from certus.typing import Array, Axes
 
 __all__ = ["ContextUse"]
 
@@ -52,7 +52,7 @@ class ContextUse(TableResult):
     --------
     >>> from certus.language import LanguageModel
     >>> text = "the cat sat on the mat and the dog sat on the cat. " * 100
-    >>> model = LanguageModel(layers=1, width=32, context=32, max_iter=60,
+    >>> model = LanguageModel(n_layers=1, width=32, context=32, max_iter=60,
     ...                       random_state=0).fit(text)
     >>> found = model.context_use(text)
     >>> found.contexts.tolist()
@@ -87,7 +87,7 @@ class ContextUse(TableResult):
         verb = "saves" if gain > 0 else "costs"
         return f"{seen} {verb} {abs(gain):.3f} ± {half:.3f} bits per byte."
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw bits per byte by the number of tokens seen, with the interval.
 
         Parameters

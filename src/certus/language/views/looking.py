@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certus.language.base import end_of, joined, read_documents
-from certus.typing import Array
+from certus.typing import Array, TextsLike
 
 if TYPE_CHECKING:
     from certus.language.tokens.tokenizers import ByteTokenizer
@@ -29,7 +29,7 @@ class NetworkViews:
         def _stream(self, ids: Array) -> Array:
             """Tokens behind the end-of-text token."""
 
-    def attention(self, text: Any) -> AttentionMaps:
+    def attention(self, text: str | bytes) -> AttentionMaps:
         """Where each head of each layer looks while the network reads a text.
 
         Parameters
@@ -57,7 +57,7 @@ class NetworkViews:
         A = torch.stack([layer[0] for layer in kept]).float().cpu().numpy()
         return AttentionMaps(A, [self.tokenizer_.tokens[i] for i in stream.tolist()])
 
-    def context_use(self, texts: Any) -> ContextUse:
+    def context_use(self, texts: TextsLike) -> ContextUse:
         """Bits per byte by how many tokens the network sees.
 
         Up to 512 tokens, spread over the text, are predicted from the last 1, 2, 4, …

@@ -17,7 +17,7 @@ import numpy as np
 
 from certus.language.views.colouring import coloured_block, draw_bits, shown
 from certus.results import TableResult
-from certus.typing import Array
+from certus.typing import Array, Axes
 
 __all__ = ["Surprise"]
 
@@ -63,7 +63,7 @@ class Surprise(TableResult):
         """The sum of all bits, divided by the bytes of the text."""
         return math.fsum(self.bits) / max(1, self.n_bytes)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw the bits of each token along the text.
 
         Parameters

@@ -32,7 +32,7 @@ class CharacterReader(nn.Module):
         Number of words that are predicted.
     width : int, default=64
         Numbers in the vector of a word, and in a state of each direction.
-    layers : int, default=2
+    n_layers : int, default=2
         LSTMs of each direction; from the second on each adds to the one below.
     embedding : int, default=16
         Numbers in the vector of a byte.
@@ -64,14 +64,18 @@ class CharacterReader(nn.Module):
         n_words: int,
         *,
         width: int = 64,
-        layers: int = 2,
+        n_layers: int = 2,
         embedding: int = 16,
         widths: Sequence[int] = (1, 2, 3, 4),
         channels: int = 32,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, value in (("n_words", n_words), ("width", width), ("layers", layers)):
+        for name, value in (
+            ("n_words", n_words),
+            ("width", width),
+            ("n_layers", n_layers),
+        ):
             require_count(name, value)
         require_count("embedding", embedding)
         require_count("channels", channels)
@@ -79,7 +83,7 @@ class CharacterReader(nn.Module):
         self.config: dict[str, Any] = {
             "n_words": n_words,
             "width": width,
-            "layers": layers,
+            "n_layers": n_layers,
             "embedding": embedding,
             "widths": list(widths),
             "channels": channels,
@@ -89,7 +93,7 @@ class CharacterReader(nn.Module):
         self.filters = nn.ModuleList(nn.Conv1d(embedding, channels, w) for w in widths)
         self.project = nn.Linear(channels * len(widths), width)
         self.forwards, self.backwards = (
-            nn.ModuleList(new_layer("lstm", width, width) for _ in range(layers))
+            nn.ModuleList(new_layer("lstm", width, width) for _ in range(n_layers))
             for _ in range(2)
         )
         self.dropout = nn.Dropout(dropout)

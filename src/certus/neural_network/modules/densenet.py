@@ -28,7 +28,7 @@ class DenseNet(nn.Module):
         Scores for each image.
     growth : int, default=12
         Maps that each layer adds.
-    layers : tuple of int, default=(4, 4, 4)
+    n_layers : tuple of int, default=(4, 4, 4)
         Layers of each block.
     large : bool, default=False
         Begin with a 7×7 convolution of stride 2 and a pooling, for images of more than
@@ -47,7 +47,7 @@ class DenseNet(nn.Module):
     --------
     >>> import torch
     >>> from certus.neural_network.modules import DenseNet
-    >>> net = DenseNet(3, 10, growth=8, layers=(2, 2))
+    >>> net = DenseNet(3, 10, growth=8, n_layers=(2, 2))
     >>> net.features(torch.zeros(2, 3, 32, 32)).shape  # (16 + 16) / 2 + 16 maps
     torch.Size([2, 32, 16, 16])
     """
@@ -58,7 +58,7 @@ class DenseNet(nn.Module):
         n_outputs: int,
         *,
         growth: int = 12,
-        layers: tuple[int, ...] = (4, 4, 4),
+        n_layers: tuple[int, ...] = (4, 4, 4),
         large: bool = False,
     ) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class DenseNet(nn.Module):
             "in_channels": require_count("in_channels", in_channels),
             "n_outputs": require_count("n_outputs", n_outputs),
             "growth": require_count("growth", growth),
-            "layers": require_counts("layers", layers),
+            "n_layers": require_counts("n_layers", n_layers),
             "large": large,
         }
         width = 2 * growth
@@ -75,7 +75,7 @@ class DenseNet(nn.Module):
             parts: list[nn.Module] = [first, nn.MaxPool2d(3, 2, padding=1)]
         else:
             parts = [nn.Conv2d(in_channels, width, 3, padding=1, bias=False)]
-        for i, count in enumerate(layers):
+        for i, count in enumerate(n_layers):
             if i:
                 parts.append(Transition(width, width // 2))
                 width //= 2
@@ -92,7 +92,7 @@ class DenseNet(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Layers x ← [x, ReLU-convolution(x)], which leave c + layers·growth maps.
+    """Layers x ← [x, ReLU-convolution(x)], which leave c + n_layers·growth maps.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class DenseBlock(nn.Module):
         Channels c that go in.
     growth : int
         Maps that each layer adds.
-    layers : int
+    n_layers : int
         How many.
 
     Examples
@@ -111,12 +111,12 @@ class DenseBlock(nn.Module):
     torch.Size([1, 18, 5, 5])
     """
 
-    def __init__(self, before: int, growth: int, layers: int) -> None:
+    def __init__(self, before: int, growth: int, n_layers: int) -> None:
         super().__init__()
         self.config: dict[str, Any] = {
             "before": before,
             "growth": growth,
-            "layers": layers,
+            "n_layers": n_layers,
         }
         self.layers = nn.ModuleList(
             nn.Sequential(
@@ -124,7 +124,7 @@ class DenseBlock(nn.Module):
                 nn.ReLU(),
                 nn.Conv2d(before + i * growth, growth, 3, padding=1, bias=False),
             )
-            for i in range(layers)
+            for i in range(n_layers)
         )
 
     @property
@@ -133,7 +133,7 @@ class DenseBlock(nn.Module):
         return self.layers
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, c, height, width) to (batch, c + layers·growth, …)."""
+        """From (batch, c, height, width) to (batch, c + n_layers·growth, …)."""
         for layer in self.layers:
             x = torch.cat((x, layer(x)), dim=1)
         return x

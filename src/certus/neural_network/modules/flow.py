@@ -62,7 +62,7 @@ class Flow(nn.Module):
     ----------
     n_inputs : int
         Number of columns.
-    layers : {"spline", "affine", "monotone", "sum_of_squares", "linear", "planar"}
+    layer : {"spline", "affine", "monotone", "sum_of_squares", "linear", "planar"}
         Kind of the layers.
     coupling : bool
         Whether half of the columns decide over the other half, in place of each over
@@ -105,7 +105,7 @@ class Flow(nn.Module):
     def __init__(
         self,
         n_inputs: int,
-        layers: str = "spline",
+        layer: str = "spline",
         coupling: bool = False,
         n_layers: int = 2,
         hidden: tuple[int, ...] = (64, 64),
@@ -115,7 +115,7 @@ class Flow(nn.Module):
         covariance: str = "full",
     ) -> None:
         super().__init__()
-        require_choice("layers", layers, KINDS)
+        require_choice("layer", layer, KINDS)
         require_choice("covariance", covariance, ("full", "diag"))
         d, k = (
             require_count("n_inputs", n_inputs),
@@ -123,7 +123,7 @@ class Flow(nn.Module):
         )
         self.config: dict[str, Any] = {
             "n_inputs": d,
-            "layers": layers,
+            "layer": layer,
             "coupling": bool(coupling),
             "n_layers": require_count("n_layers", n_layers),
             "hidden": require_counts("hidden", hidden),
@@ -144,16 +144,16 @@ class Flow(nn.Module):
 
     def _layer(self, i: int) -> nn.Module:
         config, d = self.config, self.config["n_inputs"]
-        if config["layers"] == "planar":
+        if config["layer"] == "planar":
             return Planar(d)
-        if config["layers"] == "linear":
+        if config["layer"] == "linear":
             return LinearMap(d)
         each: Any = {
             "spline": lambda: Spline(config["bins"]),
             "affine": ShiftScale,
             "monotone": lambda: Monotone(config["bins"]),
             "sum_of_squares": lambda: SumOfSquares(config["degree"]),
-        }[config["layers"]]()
+        }[config["layer"]]()
         kind = Coupling if config["coupling"] else Autoregressive
         return kind(d, config["hidden"], each, bool(i % 2))
 

@@ -42,7 +42,7 @@ class Recurrent(nn.Module):
         Numbers given for each sequence, or for each of its elements.
     cell : {"lstm", "gru", "rnn"}, default="lstm"
         Kind of recurrence; the LSTM's forget gate begins open, with bias 1.
-    layers : int, default=1
+    n_layers : int, default=1
         How many recurrences stand on each other; each sees the states of the one below.
     bidirectional : bool, default=False
         Each layer reads backwards as well; both states stand side by side.
@@ -77,7 +77,7 @@ class Recurrent(nn.Module):
         n_outputs: int,
         *,
         cell: str = "lstm",
-        layers: int = 1,
+        n_layers: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,
         embedding: int | None = None,
@@ -86,7 +86,7 @@ class Recurrent(nn.Module):
         super().__init__()
         for name, value in (("n_inputs", n_inputs), ("hidden", hidden)):
             require_count(name, value)
-        require_count("layers", layers)
+        require_count("n_layers", n_layers)
         require_choice("cell", cell, tuple(LAYERS))
         require_choice("pooling", pooling, ("last", "mean", None))
         self.config: dict[str, Any] = {
@@ -94,7 +94,7 @@ class Recurrent(nn.Module):
             "hidden": hidden,
             "n_outputs": n_outputs,
             "cell": cell,
-            "layers": layers,
+            "n_layers": n_layers,
             "bidirectional": bidirectional,
             "dropout": dropout,
             "embedding": embedding,
@@ -106,7 +106,7 @@ class Recurrent(nn.Module):
         width = n_inputs if embedding is None else embedding
         directions = 2 if bidirectional else 1
         self.layers: Any = nn.ModuleList()
-        for _ in range(layers):
+        for _ in range(n_layers):
             readers = [new_layer(cell, width, hidden) for _ in range(directions)]
             self.layers.append(nn.ModuleList(readers))
             width = directions * hidden

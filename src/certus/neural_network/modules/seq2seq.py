@@ -39,14 +39,14 @@ class Encoder(nn.Module):
         Width of a state, in each direction.
     cell : {"gru", "lstm", "rnn"}
         Kind of recurrence.
-    layers : int
+    n_layers : int
         How many recurrences stand on each other.
     dropout : float
         Share of embeddings and states that training leaves out.
     """
 
     def __init__(
-        self, n_tokens: int, hidden: int, cell: str, layers: int, dropout: float
+        self, n_tokens: int, hidden: int, cell: str, n_layers: int, dropout: float
     ) -> None:
         super().__init__()
         self.width = 2 * hidden
@@ -54,7 +54,7 @@ class Encoder(nn.Module):
         self.begun, self.left = Clock(hidden), Clock(hidden)
         self.dropout = nn.Dropout(dropout)
         self.layers: Any = nn.ModuleList()
-        for i in range(layers):
+        for i in range(n_layers):
             seen = hidden if i == 0 else self.width
             readers = [new_layer(cell, seen, hidden) for _ in range(2)]
             self.layers.append(nn.ModuleList(readers))
@@ -85,7 +85,7 @@ class Decoder(nn.Module):
         Width of its state.
     width : int
         Width of what the encoder gives.
-    cell, layers, dropout : str, int, float
+    cell, n_layers, dropout : str, int, float
         As of :class:`Encoder`.
     attention : {None, "dot", "additive"}
         Whether and how the encoder's states are looked at in each step.
@@ -100,7 +100,7 @@ class Decoder(nn.Module):
         hidden: int,
         width: int,
         cell: str,
-        layers: int,
+        n_layers: int,
         dropout: float,
         attention: str | None,
         feedback: bool,
@@ -109,9 +109,9 @@ class Decoder(nn.Module):
         self.feedback, self.start_token = feedback, n_tokens
         self.embedding = nn.Embedding(n_tokens + 1, hidden)
         self.clock = Clock(hidden)
-        self.bridge = nn.Linear(width, layers * hidden)
+        self.bridge = nn.Linear(width, n_layers * hidden)
         self.dropout = nn.Dropout(dropout)
-        stack = [new_layer(cell, hidden, hidden) for _ in range(layers)]
+        stack = [new_layer(cell, hidden, hidden) for _ in range(n_layers)]
         self.layers: Any = nn.ModuleList(stack)
         self.attention, seen = None, hidden
         if attention is not None:
@@ -198,7 +198,7 @@ class EncoderDecoder(nn.Module):
         Kind of recurrence.
     heads : int, default=4
         Heads of a transformer; ``hidden`` is a multiple of them.
-    layers : int, default=1
+    n_layers : int, default=1
         How many layers stand on each other, in encoder and decoder.
     attention : {"dot", "additive", None}, default="dot"
         How the decoder looks at the encoder's states.
@@ -241,7 +241,7 @@ class EncoderDecoder(nn.Module):
         hidden: int = 128,
         cell: str = "gru",
         heads: int = 4,
-        layers: int = 1,
+        n_layers: int = 1,
         attention: str | None = "dot",
         feedback: bool = True,
         forcing: float = 1.0,
@@ -252,7 +252,7 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         require_choice("network", network, ("recurrent", "transformer"))
         require_count("hidden", hidden)
-        require_count("layers", layers)
+        require_count("n_layers", n_layers)
         require_choice("cell", cell, tuple(LAYERS))
         require_choice("attention", attention, ("dot", "additive", None))
         self.config: dict[str, Any] = {
@@ -262,7 +262,7 @@ class EncoderDecoder(nn.Module):
             "hidden": hidden,
             "cell": cell,
             "heads": heads,
-            "layers": layers,
+            "n_layers": n_layers,
             "attention": attention,
             "feedback": feedback,
             "forcing": forcing,
@@ -270,7 +270,7 @@ class EncoderDecoder(nn.Module):
             "dropout": dropout,
             "encoder": encoder,
         }
-        plain, made = network == "recurrent", (layers, dropout)
+        plain, made = network == "recurrent", (n_layers, dropout)
         if encoder is None and plain:
             encoder = Encoder(n_source, hidden, cell, *made)
         elif encoder is None:

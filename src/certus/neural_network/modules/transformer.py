@@ -33,7 +33,7 @@ POSITIONS = ("rotary", "learned", "sinusoidal", None)
 PUBLISHED: dict[str, dict[str, Any]] = {
     name: {
         "n_tokens": n_tokens,
-        "layers": layers,
+        "n_layers": n_layers,
         "width": width,
         "heads": heads,
         "context": context,
@@ -41,7 +41,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "activation": "gelu_tanh",
         **more,
     }
-    for name, n_tokens, layers, width, heads, context, more in (
+    for name, n_tokens, n_layers, width, heads, context, more in (
         ("gpt1", 40_478, 12, 768, 12, 512, {"norm": "post"}),
         ("gpt2", 50_257, 12, 768, 12, 1024, {}),
         ("gpt2-xl", 50_257, 48, 1600, 25, 1024, {}),
@@ -143,7 +143,7 @@ class Transformer(nn.Module):
         A decoder scores the next token at every position from the tokens up to it. An
         encoder gives states that depend on all positions. "both" encodes a source and
         scores the next target token.
-    layers, width, heads : int
+    n_layers, width, heads : int
         Layers (of each part), numbers in a vector, heads of attention. An encoder may
         have 0 layers: its states are the vectors of the tokens themselves.
     context : int, default=256
@@ -180,7 +180,7 @@ class Transformer(nn.Module):
     --------
     >>> import torch
     >>> from certus.neural_network.modules import Transformer, count_parameters
-    >>> net = Transformer(100, layers=2, width=32, heads=4)
+    >>> net = Transformer(100, n_layers=2, width=32, heads=4)
     >>> net(torch.zeros(1, 7, dtype=torch.long)).output.shape
     torch.Size([1, 7, 100])
     >>> from certus.neural_network.modules import PUBLISHED
@@ -196,7 +196,7 @@ class Transformer(nn.Module):
         n_tokens: int,
         *,
         kind: str = "decoder",
-        layers: int = 4,
+        n_layers: int = 4,
         width: int = 128,
         heads: int = 4,
         context: int = 256,
@@ -214,8 +214,8 @@ class Transformer(nn.Module):
         require_choice("kind", kind, KINDS)
         require_count("n_tokens", n_tokens)
         require_count("context", context)
-        if kind != "encoder" or type(layers) is not int or layers:
-            require_count("layers", layers)
+        if kind != "encoder" or type(n_layers) is not int or n_layers:
+            require_count("n_layers", n_layers)
         require_choice("norm", norm, ("pre", "post"))
         require_choice("position", position, POSITIONS)
         require_choice("activation", activation, ACTIVATIONS)
@@ -225,7 +225,7 @@ class Transformer(nn.Module):
         self.config: dict[str, Any] = {
             "n_tokens": n_tokens,
             "kind": kind,
-            "layers": layers,
+            "n_layers": n_layers,
             "width": width,
             "heads": heads,
             "context": context,
@@ -253,11 +253,11 @@ class Transformer(nn.Module):
         else:
             self.register_buffer("positions", table, persistent=False)
         self.dropout = nn.Dropout(dropout)
-        stack = [Block(self.config, kind == "both") for _ in range(layers)]
+        stack = [Block(self.config, kind == "both") for _ in range(n_layers)]
         self.layers = nn.ModuleList(stack)
         self.encoder = nn.ModuleList()
         if kind == "both":
-            self.encoder.extend(Block(self.config, False) for _ in range(layers))
+            self.encoder.extend(Block(self.config, False) for _ in range(n_layers))
         pre = norm == "pre"
         self.norm = nn.LayerNorm(width, bias=bias) if pre else nn.Identity()
         both = pre and kind == "both"
@@ -269,7 +269,7 @@ class Transformer(nn.Module):
 
     def _begin(self) -> None:
         """Small normal weights, smaller where many layers add up; GPT-2's."""
-        deep = 1 / math.sqrt(2 * max(1, self.config["layers"]))
+        deep = 1 / math.sqrt(2 * max(1, self.config["n_layers"]))
         for name, p in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(p)

@@ -35,21 +35,21 @@ class EncodingTransformer(nn.Module):
         Width of a state, a multiple of ``heads``.
     heads : int
         Heads of attention.
-    layers : int
+    n_layers : int
         How many layers stand on each other.
     dropout : float
         Share of units that training leaves out.
     """
 
     def __init__(
-        self, n_tokens: int, hidden: int, heads: int, layers: int, dropout: float
+        self, n_tokens: int, hidden: int, heads: int, n_layers: int, dropout: float
     ) -> None:
         super().__init__()
         self.width = hidden
         self.embedding = nn.Embedding(n_tokens, hidden)
         self.begun, self.left = Clock(hidden), Clock(hidden)
         self.dropout = nn.Dropout(dropout)
-        self.layers: Any = _stack(hidden, heads, layers, dropout, cross=False)
+        self.layers: Any = _stack(hidden, heads, n_layers, dropout, cross=False)
         self.norm = nn.LayerNorm(hidden)
 
     def forward(self, source: Tensor, lengths: Tensor) -> EncodedSources:
@@ -78,7 +78,7 @@ class DecodingTransformer(nn.Module):
         Width of its states, a multiple of ``heads``.
     width : int
         Width of what the encoder gives.
-    heads, layers, dropout : int, int, float
+    heads, n_layers, dropout : int, int, float
         As of :class:`EncodingTransformer`.
     feedback : bool
         Whether it receives its previous output.
@@ -90,7 +90,7 @@ class DecodingTransformer(nn.Module):
         hidden: int,
         width: int,
         heads: int,
-        layers: int,
+        n_layers: int,
         dropout: float,
         feedback: bool,
     ) -> None:
@@ -101,7 +101,7 @@ class DecodingTransformer(nn.Module):
         self.clock = Clock(hidden)
         self.bridge = nn.Linear(width, hidden) if width != hidden else nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.layers: Any = _stack(hidden, heads, layers, dropout, cross=True)
+        self.layers: Any = _stack(hidden, heads, n_layers, dropout, cross=True)
         self.norm = nn.LayerNorm(hidden)
         self.output = nn.Linear(hidden, n_tokens)
 
@@ -167,9 +167,9 @@ class DecodingTransformer(nn.Module):
 
 
 def _stack(
-    width: int, heads: int, layers: int, dropout: float, *, cross: bool
+    width: int, heads: int, n_layers: int, dropout: float, *, cross: bool
 ) -> nn.ModuleList:
     config: dict[str, Any] = {"norm": "pre", "position": None, "activation": "gelu"}
     config |= {"width": width, "heads": heads, "hidden": 4 * width, "dropout": dropout}
     config |= {"bias": True, "qk_norm": False}
-    return nn.ModuleList(Block(config, cross) for _ in range(layers))
+    return nn.ModuleList(Block(config, cross) for _ in range(n_layers))

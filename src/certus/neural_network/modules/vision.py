@@ -24,14 +24,14 @@ from certus.neural_network.modules.transformer import Block
 Sides = tuple[int, int]  # height, width
 
 
-def patchify(images: Tensor, patch: int | Sides) -> Tensor:
+def patchify(images: Tensor, patch_size: int | Sides) -> Tensor:
     """Cut images into patches, row by row.
 
     Parameters
     ----------
     images : Tensor of shape (batch, channels, height, width)
         Images whose sides are multiples of the patch's.
-    patch : int or (int, int)
+    patch_size : int or (int, int)
         Height and width of a patch.
 
     Returns
@@ -49,7 +49,7 @@ def patchify(images: Tensor, patch: int | Sides) -> Tensor:
     >>> torch.equal(unpatchify(patches, 2, (2, 4, 4)), images)
     True
     """
-    p, q = _pair("patch", patch)
+    p, q = _pair("patch_size", patch_size)
     batch, channels, height, width = images.shape
     if height % p or width % q:
         raise ValueError(
@@ -61,7 +61,7 @@ def patchify(images: Tensor, patch: int | Sides) -> Tensor:
 
 
 def unpatchify(
-    patches: Tensor, patch: int | Sides, image_shape: tuple[int, int, int]
+    patches: Tensor, patch_size: int | Sides, image_shape: tuple[int, int, int]
 ) -> Tensor:
     """Put patches together again; the inverse of :func:`patchify`.
 
@@ -69,7 +69,7 @@ def unpatchify(
     ----------
     patches : Tensor of shape (batch, patches, channels · patch height · patch width)
         As :func:`patchify` cuts them.
-    patch : int or (int, int)
+    patch_size : int or (int, int)
         Height and width of a patch.
     image_shape : (int, int, int)
         Channels, height and width of an image.
@@ -85,7 +85,7 @@ def unpatchify(
     >>> unpatchify(torch.zeros(5, 6, 4), 2, (1, 4, 6)).shape
     torch.Size([5, 1, 4, 6])
     """
-    p, q = _pair("patch", patch)
+    p, q = _pair("patch_size", patch_size)
     channels, height, width = image_shape
     rows, columns = height // p, width // q
     if (
@@ -114,10 +114,10 @@ class VisionTransformer(nn.Module):
         Its height and width.
     n_outputs : int
         Scores for each image.
-    patch : int or (int, int), optional
+    patch_size : int or (int, int), optional
         Height and width of a patch. By default an eighth of the side, at least 2: 4 for
         images of 28 or 32 pixels, 28 for those of 224.
-    layers, width, heads : int
+    n_layers, width, heads : int
         Layers, numbers in a vector, heads of attention.
     hidden : int, optional
         Width inside of the feed-forward part; 4 × width by default.
@@ -162,8 +162,8 @@ class VisionTransformer(nn.Module):
         image_shape: Sides,
         n_outputs: int,
         *,
-        patch: int | Sides | None = None,
-        layers: int = 4,
+        patch_size: int | Sides | None = None,
+        n_layers: int = 4,
         width: int = 64,
         heads: int = 4,
         hidden: int | None = None,
@@ -180,16 +180,16 @@ class VisionTransformer(nn.Module):
         require_choice("norm", norm, ("pre", "post"))
         require_choice("activation", activation, ACTIVATIONS)
         sides = _pair("image_shape", image_shape)
-        if patch is None:
-            patch = _eighth(sides[0]), _eighth(sides[1])
+        if patch_size is None:
+            patch_size = _eighth(sides[0]), _eighth(sides[1])
         if hidden is None:
             hidden = 4 * require_count("width", width)
         self.config: dict[str, Any] = {
             "in_channels": require_count("in_channels", in_channels),
             "image_shape": sides,
             "n_outputs": require_count("n_outputs", n_outputs),
-            "patch": _pair("patch", patch),
-            "layers": require_count("layers", layers),
+            "patch_size": _pair("patch_size", patch_size),
+            "n_layers": require_count("n_layers", n_layers),
             "width": width,
             "heads": heads,
             "hidden": require_count("hidden", hidden),
@@ -200,7 +200,7 @@ class VisionTransformer(nn.Module):
             "qk_norm": qk_norm,
             "dropout": dropout,
         }
-        p, q = self.patch = self.config["patch"]
+        p, q = self.patch_size = self.config["patch_size"]
         self.grid = math.ceil(sides[0] / p), math.ceil(sides[1] / q)
         lack = self.grid[1] * q - sides[1], self.grid[0] * p - sides[0]
         # Left, right, top, bottom.
@@ -216,7 +216,7 @@ class VisionTransformer(nn.Module):
             self.register_buffer("positions", table, persistent=False)
         self.dropout = nn.Dropout(dropout)
         inside = {**self.config, "bias": True}
-        self.layers = nn.ModuleList(Block(inside, False) for _ in range(layers))
+        self.layers = nn.ModuleList(Block(inside, False) for _ in range(n_layers))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, n_outputs)
 
@@ -244,7 +244,7 @@ class VisionTransformer(nn.Module):
         weights : tuple, for each layer of a Tensor (batch, heads, tokens, tokens)
             Empty unless asked for.
         """
-        h = self.embedding(patchify(F.pad(x, self.margin), self.patch))
+        h = self.embedding(patchify(F.pad(x, self.margin), self.patch_size))
         if self.positions is not None:
             h = h + self.positions  # (batch, patches, width)
         if self.token is not None:

@@ -30,7 +30,9 @@ EPSILON = 1e-5
 Weights = Mapping[str, Array]
 #: What a configuration may say; () stands for a whole number, above 0 as a rule.
 ALLOWED: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("n_tokens", "layers", "width", "heads", "context", "hidden"), ()),
+    **dict.fromkeys(
+        ("n_tokens", "n_layers", "width", "heads", "context", "hidden"), ()
+    ),
     "kind": ("decoder", "encoder", "both"),
     "norm": ("pre", "post"),
     "position": ("rotary", "learned", "sinusoidal", None),
@@ -53,7 +55,7 @@ class PlainNetwork:
             value = config.get(name, ...)
             counts = isinstance(value, int) and not isinstance(value, bool)
             # An encoder without layers is its table of embeddings.
-            least = 0 if (name, config.get("kind")) == ("layers", "encoder") else 1
+            least = 0 if (name, config.get("kind")) == ("n_layers", "encoder") else 1
             sound = counts and value >= least if allowed == () else value in allowed
             if not sound:
                 said = "missing" if value is ... else repr(value)
@@ -164,11 +166,11 @@ def passed(read: PlainNetwork, tokens: Any, source: Any, segments: Any) -> Bound
     config, seen = read.config, None
     if config["kind"] == "both":
         seen = embed(read, source, None)
-        for i in range(config["layers"]):
+        for i in range(config["n_layers"]):
             seen = layer(read, seen, f"encoder.{i}.", causal=False)
         seen = last(read, seen, "source_norm")
     x = embed(read, tokens, segments)
-    for i in range(config["layers"]):
+    for i in range(config["n_layers"]):
         x = layer(read, x, f"layers.{i}.", config["kind"] != "encoder", seen)
     x = last(read, x, "norm")
     if config["kind"] == "encoder":

@@ -145,7 +145,7 @@ def features(
     row = read.config["heads"] * read.config["context"] + 8 * read.config["hidden"]
     for rows in alike([line for line, _ in streams], HELD // row):
         h = attention.embed(read, np.stack([streams[i][0][:-1] for i in rows]), None)
-        for k in range(read.config["layers"]):
+        for k in range(read.config["n_layers"]):
             h = attention.layer(read, h, f"layers.{k}.", True)
         h = attention.last(read, h, "norm")
         for i, states, apart in zip(rows, h.x, h.off):
