@@ -103,7 +103,7 @@ def answer_report(policy: Any) -> AnswerReport:
     --------
     >>> from certus.language import GRPO, LanguageModel
     >>> from certus.report import answer_report
-    >>> small = {"layers": 1, "width": 16, "heads": 2, "context": 16}
+    >>> small = {"n_layers": 1, "width": 16, "heads": 2, "context": 16}
     >>> base = LanguageModel(**small, max_iter=3, random_state=0).fit("ab " * 50)
     >>> def reward(prompt, answer):
     ...     return float("b" in answer)

@@ -17,7 +17,7 @@ ODD = "<script>alert(1)</script> \x00\u202e & ж"
 
 @pytest.fixture(scope="module")
 def base() -> LanguageModel:
-    small: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "context": 64}
+    small: dict[str, Any] = {"n_layers": 1, "width": 16, "heads": 2, "context": 64}
     model = LanguageModel(
         **small, max_iter=5, max_time=None, random_state=0, early_stopping=False
     )

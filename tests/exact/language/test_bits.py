@@ -133,7 +133,7 @@ def test_a_deep_network_is_measured_and_undecided() -> None:
 
 def test_a_deep_model_that_differs_is_not_confirmed() -> None:
     """What no bound refutes stays open: the estimate alone says that it is wrong."""
-    model = SmallModel(layers=8)
+    model = SmallModel(n_layers=8)
     model.weights_["layers.0.attention.qkv.weight"][3, 5] += 0.5
     found, status = judged(model, level="quick")
     claim = found["agreement"]

@@ -76,7 +76,7 @@ def test_an_empty_generation(model: LanguageModel) -> None:
 
 @pytest.fixture(scope="module")
 def large() -> LanguageModel:
-    words: dict[str, Any] = {"layers": 4, "width": 128, "heads": 4, "context": 64}
+    words: dict[str, Any] = {"n_layers": 4, "width": 128, "heads": 4, "context": 64}
     model = LanguageModel(
         **words, max_iter=3, max_time=None, random_state=0, early_stopping=False
     )

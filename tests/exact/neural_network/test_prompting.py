@@ -144,7 +144,7 @@ def test_a_chain_of_sums_leads_to_a_result_that_is_not_guessed_at_once():
     shares = {}
     for name, answers in (("at once", so_far[:, -1:]), ("in steps", so_far)):
         y = ["".join(map(str, row)) for row in answers]
-        model = Seq2Seq(network="transformer", hidden=32, layers=1, batch_size=32)
+        model = Seq2Seq(network="transformer", width=32, n_layers=1, batch_size=32)
         model.set_params(max_iter=18, learning_rate=5e-3, random_state=0)
         with certus.config_context(certify="never"):
             found = model.fit(X[:600], y[:600]).predict([X[i] for i in new])
