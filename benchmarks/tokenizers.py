@@ -4,7 +4,8 @@
 
 Without a text, 4 MB of the sources of Python's standard library. All learn 4,096
 tokens; ours includes the certificate. tiktoken encodes with our vocabulary, and must
-give the same ids. Best of three runs, in turn. Written to ``results/tokenizers.md``.
+give the same ids. Best of three runs, in turn. Written to ``results/tokenizers.md``;
+the sections on 100 MB there are those of ``benchmarks.huge_texts``.
 """
 
 import io
