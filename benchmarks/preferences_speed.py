@@ -11,6 +11,7 @@ hardly counts. The median of the CPU seconds of a step; what comes before the th
 is not counted.
 """
 
+import os
 import tempfile
 import time
 from tempfile import TemporaryDirectory
@@ -19,11 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from benchmarks.report import describe_machine
+from benchmarks.run import machine
 from certus.language import DPO, GRPO, PPO, LanguageModel, RewardModel
 
 N_TOKENS, STEPS = 257, 8
 LETTERS = "abcdefghijklmnop"
 NAMES = ("DPO", "PPO", "GRPO")
+PACKAGES = ("certus", "trl", "transformers", "torch", "numpy", "numba")
 
 
 def words(rng: np.random.Generator, n: int) -> str:
@@ -263,8 +267,12 @@ def theirs() -> dict[str, float]:
 def speed() -> list[str]:
     """Time both, one after the other, and return the lines of a table."""
     torch.set_num_threads(1)
+    load = os.getloadavg()[0]
     own, other = ours(), theirs()
-    lines = [*(__doc__ or "").splitlines()[2:11], ""]
+    lines = [*(__doc__ or "").splitlines()[2:13], ""]
+    where = describe_machine(machine(PACKAGES)).strip()
+    where += f" Load of the machine when this began: {load:.1f} processes."
+    lines += [where, ""]
     lines += ["| step | trl, ms | certus, ms | ratio |", "|---|---|---|---|"]
     for name, mine in own.items():
         ratio = other[name] / mine
