@@ -27,8 +27,7 @@ from certus._solvers.block_design import (
 )
 from certus._solvers.losses import Slopes, evaluate
 from certus._solvers.newton import intercept_cost
-from certus._solvers.newton_problem import bordered_gram
-from certus._solvers.problem import Solution, SolverLimits, Start, keep_going
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus.blocks import RowBlock, total
 from certus.certificate import Status
 from certus.objectives import Softmax
@@ -119,6 +118,11 @@ class RowFrame(NamedTuple):
     mean: Array
     scale: Array
     intercept: bool = True
+    every: int = 1  # of so many runs of rows, the first is looked at
+
+    def parts(self, n: int) -> list[slice]:
+        """Runs of rows that stay in cache."""
+        return [slice(i, i + ROWS) for i in range(0, n, ROWS * self.every)]
 
     def targets(self, block: RowBlock, s: Array) -> tuple[Array, Array]:
         """Targets as the loss takes them, and weights with those of the classes."""
@@ -155,27 +159,35 @@ def _sums(block: RowBlock, frame: RowFrame, W: Array, bent: bool) -> Sums:
     """Sums at W; the Hessian only if ``bent``."""
     X, s = _rows(block)
     y, s = frame.targets(block, s)
-    V = W[:-1] / frame.scale[:, None]
+    V = W.copy()
+    V[:-1] /= frame.scale[:, None]
     k, p = W.shape[1], len(W)
     value, sides = 0.0, np.zeros(k)
     gradient, hessian = np.zeros_like(W), np.zeros((p * k, p * k) if bent else 0)
-    for i in range(0, len(X), ROWS):  # a few rows stay in cache
-        part = slice(i, i + ROWS)
-        A = X[part] - frame.mean  # in float64, as the means are
-        found = evaluate(frame.loss, y[part], A @ V + W[-1], s[part])
+    for part in frame.parts(len(X)):
+        A = _with_ones(X[part], frame.mean)
+        found = evaluate(frame.loss, y[part], A @ V, s[part])
         weighed = s[part, None] * found.slope
         value += float(s[part] @ found.value)
-        gradient[:-1] += A.T @ weighed
-        gradient[-1] += weighed.sum(axis=0)
+        gradient += A.T @ weighed
         sides += _sides(frame.loss, s[part], found)
         if bent:
             hessian += _hessian(frame, A, s[part], found.state)
-    gradient[:-1] /= frame.scale[:, None]
-    gradient[-1] *= frame.intercept
+    turn = np.append(1 / frame.scale, float(frame.intercept))
+    gradient *= turn[:, None]
     if bent:
-        turn = np.tile(np.append(1 / frame.scale, 1.0), k)
+        turn = np.tile(turn, k)
         hessian *= turn[:, None] * turn
     return Sums(value, gradient, hessian, sides)
+
+
+def _with_ones(X: Array, mean: Array) -> Array:
+    """X − mean in float64, and a column of ones."""
+    A = np.empty((X.shape[1] + 1, len(X)))
+    A[:-1] = X.T
+    A[:-1] -= mean[:, None]
+    A[-1] = 1.0
+    return A.T
 
 
 def _sides(loss: Any, s: Array, found: Slopes) -> Array:
@@ -185,20 +197,17 @@ def _sides(loss: Any, s: Array, found: Slopes) -> Array:
     return np.array([float(s @ np.abs(found.slope[:, 0])) / 2])
 
 
-def _hessian(frame: RowFrame, A: Array, s: Array, state: Array) -> Array:
-    if isinstance(frame.loss, Softmax):
-        return _softmax_hessian(A, s, state, frame.intercept)
-    return bordered_gram(A, s * state[:, 0], frame.intercept)
-
-
-def _softmax_hessian(X: Array, s: Array, P: Array, intercept: bool) -> Array:
-    """Σ s (diag p − ppᵀ) ⊗ xxᵀ, with a column of ones beside X."""
-    p, k = X.shape[1] + 1, P.shape[1]
+def _hessian(frame: RowFrame, A: Array, s: Array, P: Array) -> Array:
+    """Σ s ℓ'' aaᵀ; of several classes Σ s (diag p − ppᵀ) ⊗ aaᵀ, class by class."""
+    if not isinstance(frame.loss, Softmax):
+        B = A * np.sqrt(s * P[:, 0])[:, None]
+        return np.asarray(B.T @ B)
+    p, k = A.shape[1], P.shape[1]
     out = np.zeros((k, p, k, p))
     for a in range(k):
         for b in range(a, k):
             weight = s * P[:, a] * ((a == b) - P[:, b])
-            out[a, :, b] = bordered_gram(X, weight, intercept)
+            out[a, :, b] = A.T @ (A * weight[:, None])
             out[b, :, a] = out[a, :, b].T
     return out.reshape(k * p, k * p)
 
@@ -237,11 +246,12 @@ class SummedProblem:
         last = l2 / constant**2 if constant else 0.0
         self.level = np.append(l2 / np.square(frame.scale), last)[:, None]
 
-    def over(self, blocks: Any) -> SummedProblem:
-        """The same mean over other blocks."""
-        weight = float(total(blocks.targets(), _weight, self.frame))
+    def over(self, blocks: Any, every: int) -> SummedProblem:
+        """The same mean over some of the rows."""
+        frame = self.frame._replace(every=every)
+        weight = float(total(blocks.targets(), _weight, frame))
         more = (self.l2, self.reference, self.constant)
-        return SummedProblem(blocks, self.frame, weight, *more)
+        return SummedProblem(blocks, frame, weight, *more)
 
     def at(self, W: Array, bent: bool = True) -> Sums:
         """Objective, gradient and, if asked for, Hessian at W; one pass."""
@@ -272,7 +282,8 @@ class SummedProblem:
 
 
 def _weight(block: RowBlock, frame: RowFrame) -> float:
-    return float(frame.targets(block, _target(block)[1])[1].sum())
+    s = frame.targets(block, _target(block)[1])[1]
+    return float(sum(s[part].sum() for part in frame.parts(len(s))))
 
 
 #: A relative gap below which the last Hessian is taken for one more step.
@@ -285,15 +296,24 @@ def solve(problem: SummedProblem, start: Start, limits: SolverLimits) -> Solutio
     """Minimise to a relative gap of ``limits.tol``; a step is one pass, rarely more."""
     shape = (len(problem.frame.mean) + 1, problem.k)
     W = np.zeros(shape) if start.primal is None else start.primal
+    wanted = max(EACH * W.size, problem.blocks.shape[0] // 8)
     some = few(problem.blocks, EACH * W.size)
-    if some is not problem.blocks:
-        part = problem.over(some)
-        loose = limits._replace(tol=W.size / max(1, some.shape[0]), max_iter=20)
-        near = _descend(part, W, loose._replace(on_step=keep_going)).primal
-        if np.isfinite(near).all() and part.weight > 0:
+    every = some.shape[0] // max(wanted, ROWS)
+    if some is not problem.blocks or every > 1:
+        part = problem.over(some, max(1, every))
+        rows = some.shape[0] // max(1, every)
+        near = _near(part, W, W.size / max(1, rows))
+        if np.isfinite(near).all():
             W = near
     found = _descend(problem, W, limits, start.primal)
     return replace(found, primal=problem.end(found.primal))
+
+
+def _near(part: SummedProblem, W: Array, tol: float) -> Array:
+    """The minimum of some rows, as exactly as they tell that of all."""
+    if not part.weight > 0:
+        return np.full_like(W, np.nan)
+    return _descend(part, W, SolverLimits(tol, 20)).primal
 
 
 def _descend(

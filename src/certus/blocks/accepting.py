@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.base import is_classifier, is_clusterer, is_regressor
 
 from certus.blocks.keys import Blocks, RowBlock, is_blocks
+from certus.blocks.scratch import is_lazy
 from certus.blocks.sources import blocks
 from certus.typing import Array
 
@@ -52,7 +53,7 @@ def arrive(model: Any, call: inspect.BoundArguments, named: dict[str, Any]) -> A
     first = next((name for name in given if name != "self"), "X")
     X = given.pop(first, None)
     given.pop("self", None)
-    file = isinstance(X, str | os.PathLike)
+    file = isinstance(X, str | os.PathLike) or is_lazy(X)
     if not is_blocks(X) and not named and not (file and takes_blocks(model)):
         return None
     if not takes_blocks(model):

@@ -51,6 +51,9 @@ def paths_of(source: Any) -> list[str]:
 class FileBlocks(Blocks):
     """The columns of one or more files with the same columns."""
 
+    #: Folders of files that were written for these blocks.
+    scratch: tuple[Any, ...] = ()
+
     def __init__(
         self, paths: Sequence[str], target: str | None, weight: str | None, columns: Any
     ) -> None:
@@ -167,9 +170,8 @@ def _kind(path: str) -> str:
     if suffix in (".feather", ".arrow", ".ipc"):
         return "feather"
     raise ValueError(
-        f"{path} is not a Parquet or Feather file, and only these can be read from the "
-        "middle. Convert it once, for a CSV file: "
-        f'polars.scan_csv({path!r}).sink_parquet("table.parquet").'
+        f"{path} is not a Parquet, Feather or CSV file. Convert it to Parquet once, for "
+        "example by a scan_* function of polars and sink_parquet."
     )
 
 

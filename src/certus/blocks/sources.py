@@ -12,6 +12,12 @@ from scipy import sparse
 from certus.blocks.arrays import ArrayBlocks
 from certus.blocks.files import FileBlocks, paths_of
 from certus.blocks.keys import Blocks
+from certus.blocks.scratch import (
+    files_of_dataset,
+    is_delimited,
+    is_lazy,
+    sunk,
+)
 
 
 def blocks(
@@ -26,10 +32,12 @@ def blocks(
 
     Parameters
     ----------
-    source : array, memory map, sparse matrix, path, pattern, or list of paths
-        Parquet and Feather files are read a row group or record batch at a time; a
-        pattern such as ``"houses/*.parquet"`` stands for all files it matches, in the
-        order of their names.
+    source : array, sparse matrix, path, pattern, list of paths, Dataset or LazyFrame
+        Parquet and Feather files, also those of a pyarrow Dataset, are read a row group
+        or record batch at a time; a pattern such as ``"houses/*.parquet"`` stands for
+        all files it matches, in the order of their names. CSV files and LazyFrames of
+        polars are written to a scratch Parquet file first. Decoded blocks stay in
+        memory while they fit into a quarter of what is free.
     target : str or array
         The column to predict; for an array, the values themselves.
     sample_weight : str or array, optional
@@ -56,13 +64,19 @@ def blocks(
     """
     if isinstance(source, Blocks):
         return source
+    source = files_of_dataset(source) or source
+    if is_lazy(source):
+        return _from_scratch([source], target, sample_weight, columns)
     names = isinstance(source, list | tuple) and all(
         isinstance(each, str | os.PathLike) for each in source
     )
     if isinstance(source, str | os.PathLike) or (names and source):
         if rows is not None:
             raise ValueError("rows is for arrays; a file's row groups are its blocks.")
-        return FileBlocks(paths_of(source), target, sample_weight, columns)
+        paths = paths_of(source)
+        if any(map(is_delimited, paths)):
+            return _from_scratch(paths, target, sample_weight, columns)
+        return FileBlocks(paths, target, sample_weight, columns)
     if columns is not None:
         raise ValueError("columns is for files; select the columns of an array.")
     found = source if sparse.issparse(source) else np.asanyarray(source)
@@ -77,3 +91,16 @@ def blocks(
                 f"{found.shape[0]} rows."
             )
     return ArrayBlocks(found, target, sample_weight, rows)
+
+
+def _from_scratch(sources: Any, *roles: Any) -> Blocks:
+    """Blocks of Parquet files, written where a source is of another kind."""
+    paths, kept = [], []
+    for source in sources:
+        if is_lazy(source) or is_delimited(source):
+            source, scratch = sunk(source)
+            kept.append(scratch)
+        paths.append(source)
+    found = FileBlocks(paths, *roles)
+    found.scratch = tuple(kept)
+    return found

@@ -26,6 +26,7 @@ from certus.verify.block_sums import (
     StatedRows,
     asked_of,
     both_sums,
+    centred,
     class_factors,
     join_both,
     marks_of,
@@ -95,6 +96,8 @@ def _judged(
         first, second = tree(watched(blocks, again, asked, repair), join_both)
         if not first.weight > 0:
             raise ValueError("No row has a positive weight.")
+        if not bare and asked.free and isinstance(stated.loss, t.Squared):
+            second = centred(second, first.weight)
         penalty = _penalty(stated, first.weight)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             if bare:
@@ -104,7 +107,8 @@ def _judged(
                 number = _number(
                     asked, first, repair, second, penalty, len(blocks.keys)
                 )
-        if bare or number.most <= stated.tol or not asked.free:
+        linear = isinstance(stated.loss, t.Squared)
+        if linear or number.most <= stated.tol or not asked.free:
             break
         repair = repair_of(asked, first)
     words, objective = BACKWARD if bare else GAP, describe(stated, penalty)

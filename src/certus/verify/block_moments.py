@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus.fingerprints import direction
 from certus.typing import Array
 from certus.verify.block_sums import mark_of, tree
 from certus.verify.covariance import covariance_about
 from certus.verify.deciding import gamma
+
+#: Rows that are worked on together.
+RUN = 4096
 
 
 class RowSums(NamedTuple):
@@ -33,7 +37,8 @@ def row_sums(block: Any, shift: Array, P: Array, whole: bool) -> RowSums:
     """Of one block; ``whole`` takes BᵀB in place of PBᵀB."""
     X = np.asarray(block.X)
     (n, d), ones = X.shape, np.ones(len(X))
-    mark = (mark_of(X, np.zeros(n), ones),)
+    along = [X[i : i + RUN] @ direction(d) for i in range(0, n, RUN)]
+    mark = (mark_of(X, np.zeros(n), ones, np.concatenate([np.zeros(0), *along])),)
     if whole:
         spread, left = covariance_about(X, shift)
         M = spread.matrix if spread.formed else spread.matrix.T @ spread.matrix

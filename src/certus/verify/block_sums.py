@@ -185,11 +185,13 @@ def _of_class(asked: StatedRows, y: Array, s: Array) -> Array:
     return np.bincount(codes.astype(np.int64), weights=s, minlength=k)[:k]
 
 
-def _first(asked: StatedRows, X: Array, y: Array, s: Array, q: Array) -> FirstSums:
+def _first(
+    asked: StatedRows, mark: dict[str, Any], y: Array, s: Array, q: Array
+) -> FirstSums:
     ups, downs = _of_repair(asked, y, s, q)
     target = 0.0 if len(asked.classes) else float(_sum(s, y)[0])
     of_class = _of_class(asked, y, s)
-    more = (ups, downs, (_mark(asked, X, y, s),))
+    more = (ups, downs, (mark,))
     return FirstSums(len(s), float(s.sum()), float(s.min()), of_class, target, *more)
 
 
@@ -281,22 +283,26 @@ def both_sums(
     X, y, s = rows_read(block, asked)
     loss = asked.stated.loss
     if not len(s):
-        return _nothing(asked, _mark(asked, X, y, s))
+        return _nothing(asked, _mark(asked, X, y, s, np.zeros(0)))
     row, space, kept = losses.row_of(loss), _space(asked, X, s), {}
     k = asked.w.shape[1]
 
     def vectors(rows: slice, z: Array) -> Array:
-        score, natural = _natural(asked, y[rows], z)
+        score, natural = _natural(asked, y[rows], z[:, :k])
         q = _repaired(asked, repair, y[rows], natural)
         u = row.slope_of(loss, y[rows], q)
         kept[rows.start] = score, natural, q, u
         return np.column_stack([u, np.ones(len(u))])
 
-    seen = space.look(asked.w, asked.b, vectors)
+    probe = np.zeros(len(asked.w))
+    probe[: block.X.shape[1]] = fingerprints.direction(block.X.shape[1])
+    w, b = np.column_stack([asked.w, probe]), np.append(asked.b, 0.0)
+    seen = space.look(w, b, vectors, k)
+    mark = _mark(asked, X, y, s, seen.z[:, k])
     starts = sorted(i for i in kept if len(kept[i][0]))
     parts = [np.concatenate([kept[i][j] for i in starts]) for j in range(4)]
     score, natural, q, u = parts
-    first = _first(asked, X, y, s, natural)
+    first = _first(asked, mark, y, s, natural)
     total = space.n if space.even else space.total
     # ``look`` divides by Σs, or by n where all weights are equal.
     V = seen.V * (total if not space.even else total * float(s[0]))
@@ -388,19 +394,39 @@ def tree(parts: Iterable[Any], join: Callable[[Any, Any], Any]) -> Any:
     return value
 
 
-def _mark(asked: StatedRows, X: Array, y: Array, s: Array) -> dict[str, Any]:
+def _mark(
+    asked: StatedRows, X: Array, y: Array, s: Array, projected: Array
+) -> dict[str, Any]:
     penalised = asked.stated.intercept == "penalised"
-    return mark_of(X[:, :-1] if penalised else X, y, s)
+    return mark_of(X[:, :-1] if penalised else X, y, s, projected)
 
 
-def mark_of(X: Array, y: Array, s: Array) -> dict[str, Any]:
-    """The fingerprint of a block."""
-    projected = X @ fingerprints.direction(X.shape[1])
+def mark_of(X: Array, y: Array, s: Array, projected: Array) -> dict[str, Any]:
+    """The fingerprint of a block; ``projected`` is X @ direction."""
     top = float(np.abs(projected).max(initial=0.0))
     if not np.isfinite(top):
         reading.refuse_holes(X)
     found = fingerprints.of_table(X, y.astype(float), s, projected, top)
     return {name: found[name] for name in ("x", "x_scale", "y", "s", "weight")}
+
+
+def centred(x: SecondSums, weight: float) -> SecondSums:
+    """The sums of the squared loss at u − mean u, which is linear in what was added up.
+
+    Its excess there is half the square of that mean; norms are bounds from above, but
+    Σs|u|, which divides.
+    """
+    c, k = x.u / weight, len(x.u)
+    size = np.abs(c)
+    more = weight * float(size @ size)
+    return x._replace(
+        pulled=x.pulled - np.multiply.outer(x.ones, c),
+        u=np.full(k, 2.0**-44) * (x.size_u + size * weight),
+        size_u=np.maximum(x.size_u - size * weight, 0.0),
+        u2=np.square(np.sqrt(x.u2) + size * math.sqrt(weight)),
+        apart2=(math.sqrt(x.apart2) + math.sqrt(more)) ** 2,
+        excess=(math.sqrt(x.excess) + math.sqrt(more / 2)) ** 2,
+    )
 
 
 def marks_of(

@@ -78,9 +78,9 @@ def test_unknown_columns_and_files(folder: Path) -> None:
         blocks(str(folder / "*.parq"), "y")
     with pytest.raises(ValueError, match=r"'kind'.*holds .*string.*Encode it"):
         Ridge().fit(rows_of(folder, columns=None, sample_weight=None))
-    (folder / "rows.csv").write_text("a,y\n1,2\n")
+    (folder / "rows.txt").write_text("a,y\n1,2\n")
     with pytest.raises(ValueError, match="sink_parquet"):
-        blocks(folder / "rows.csv", "y")
+        blocks(folder / "rows.txt", "y")
 
 
 def test_missing_values_name_file_and_column(folder: Path) -> None:
