@@ -170,8 +170,8 @@ def _kind(path: str) -> str:
     if suffix in (".feather", ".arrow", ".ipc"):
         return "feather"
     raise ValueError(
-        f"{path} is not a Parquet, Feather or CSV file. Convert it to Parquet once, for "
-        "example by a scan_* function of polars and sink_parquet."
+        f"{path} is not a Parquet, Feather or CSV file. Convert it to Parquet once, "
+        "for example by a scan_* function of polars and sink_parquet."
     )
 
 
