@@ -23,7 +23,18 @@ def comparison(found: Any) -> dict[str, Any] | None:
         return None
     result: dict[str, Any] = plain(found.to_dict())
     table = [list(map(str, row)) for row in found.table()]
-    return result | {"table": table, "metric_label": found.metric.label}
+    trials = [
+        [
+            clean(step.name),
+            step.part,
+            "–" if np.isnan(step.error) else found.show(step.error),
+            clean(step.outcome),
+        ]
+        for step in found.plan
+        if step.part.endswith("of fold 1")
+    ]
+    named = {"table": table, "trials": trials, "metric_label": found.metric.label}
+    return result | named
 
 
 def data(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from certus.certificate import Claim
 from certus.report.document import Audit
@@ -77,7 +78,16 @@ def _comparison(audit: Audit) -> list[str]:
         _table(head, found["table"]),
         f"*{_text(found['measure'])}; {found['better']} is better; mean ± standard "
         "deviation over the folds.*",
+        *_trials(found),
     ]
+
+
+def _trials(found: Mapping[str, Any]) -> list[str]:
+    """What was tried on a part of the rows, if anything was."""
+    if not found.get("trials"):
+        return []
+    head = ["model", "tried on", found["metric_label"], "what came of it"]
+    return ["Tried on a part of the rows first:", _table(head, found["trials"])]
 
 
 def _details(audit: Audit) -> list[str]:

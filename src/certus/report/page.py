@@ -70,6 +70,7 @@ def render(audit: Audit) -> str:
         lists=lists,
         figures=figures,
         union=_union(audit),
+        trials=(audit.comparison or {}).get("trials", []),
         number=number,
         words=words_of(audit),
         certificate=clean(str(audit.certificate)),

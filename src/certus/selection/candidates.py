@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.base import clone, is_classifier
 
 from certus.registry import ESTIMATORS, load_class
+from certus.selection.halving import halve
 from certus.selection.metrics import METRICS, Metric, predict_rows
 
 __all__ = ["CANDIDATES", "Candidate", "Choice", "Tuning", "list_candidates"]
@@ -42,6 +43,17 @@ NETWORK_ROWS = 5_000
 ROUGH = 1e-3
 #: Rows on which the costly machines choose their parameters.
 FEW_ROWS = 2_000
+#: Boosting and additive models have one setting below so many rows, several above, and
+#: choose among them on at most so many.
+SETTING_ROWS, SETTING_ROWS_MOST = 800, 6_000
+#: Settings of boosting: default, smaller trees, slow ones, slow and small ones.
+SMALL_TREES = {"max_leaf_nodes": 8, "min_samples_leaf": 10}
+BOOSTING: tuple[dict[str, Any], ...] = (
+    {},
+    SMALL_TREES,
+    {"learning_rate": 0.04, "max_iter": 250, "l2_regularization": 1.0},
+    {**SMALL_TREES, "learning_rate": 0.05, "max_iter": 300},
+)
 
 
 class Tuning(NamedTuple):
@@ -74,7 +86,8 @@ class Candidate(NamedTuple):
     ``choose(model, tuning)`` returns a :class:`Choice`; ``rows`` caps the rows it is
     given. ``weight`` is a guess of its share of the time, for the progress bar. With a
     time limit, those that are ``late`` come last: cheap, and seldom the best; those
-    that are ``strong`` come after the first two.
+    that are ``strong`` come after the first two. Those ``given`` by the user are never
+    dropped for others.
     """
 
     name: str
@@ -86,6 +99,7 @@ class Candidate(NamedTuple):
     reason: str = ""
     late: bool = False
     strong: bool = False
+    given: bool = False
 
 
 class Size(NamedTuple):
@@ -161,7 +175,8 @@ def given_candidate(name: str, model: Any, taken: Iterable[str]) -> Candidate:
     names = set(taken)
     free = (name if at == 1 else f"{name} {at}" for at in itertools.count(1))
     kind = "certus" if is_registered(type(model)) else "foreign"
-    return Candidate(next(n for n in free if n not in names), kind, model, weight=3.0)
+    name = next(n for n in free if n not in names)
+    return Candidate(name, kind, model, weight=3.0, given=True)
 
 
 # ---- paths -------------------------------------------------------------------------
@@ -246,6 +261,20 @@ def _choose_neighbours(model: Any, on: Tuning) -> Choice:
     return _search(model, [{"n_neighbors": k} for k in numbers], on)
 
 
+def _choose_shapes(model: Any, on: Tuning) -> Choice:
+    """With pairs of columns, or without them."""
+    if len(on.y) < SETTING_ROWS:
+        return Choice(model)
+    return _search(model, [{"interactions": 0}, {"interactions": "auto"}], on)
+
+
+def _choose_boosting(model: Any, on: Tuning) -> Choice:
+    """Large trees or small ones, and more of them at a slower pace."""
+    if len(on.y) < SETTING_ROWS:
+        return Choice(model)
+    return _search(model, [dict(settings) for settings in BOOSTING], on, warm=False)
+
+
 def _choose_network(model: Any, on: Tuning) -> Choice:
     """Each network starts fresh; continuing would favour the later ones."""
     return _search(model, [{"alpha": 3.0}, {"alpha": 0.1}], on, warm=False)
@@ -262,23 +291,28 @@ def _search(
     model: Any, grid: list[dict[str, Any]], on: Tuning, warm: bool = True
 ) -> Choice:
     """Best by the metric over the inner folds; ties go to the earlier, the smoother."""
-    losses = np.zeros(len(grid))
     classes = np.unique(on.y) if is_classifier(model) else None
-    for train, test in on.inner:
-        trial = clone(model)
-        known = trial.get_params(deep=False)
+
+    def trial(some: Sequence[int], train: np.ndarray, test: np.ndarray) -> list[float]:
+        made = clone(model)
+        known = made.get_params(deep=False)
         rough = {"warm_start": warm, "tol": ROUGH}
-        trial.set_params(**{k: v for k, v in rough.items() if k in known})
+        made.set_params(**{k: v for k, v in rough.items() if k in known})
         Z, y = on.Z[train], on.y[train]
-        for at, params in enumerate(grid):
+        losses = []
+        for at in some:
             if on.late():
                 raise TimeoutError
-            trial.set_params(**params).fit(Z, y)
-            found = _inner_loss(trial, on.Z[test], on.y[test], classes, on)
-            losses[at] += found / len(on.inner)
-    best = grid[int(np.where(np.isnan(losses), np.inf, losses).argmin())]
-    signs = [on.metric.loss(float(loss)) for loss in losses]
-    return Choice(clone(model).set_params(**best), tuple(zip(grid, signs)))
+            made.set_params(**{**{k: known[k] for k in names}, **grid[at]}).fit(Z, y)
+            losses.append(_inner_loss(made, on.Z[test], on.y[test], classes, on))
+        return losses
+
+    names = {name for params in grid for name in params}
+    losses = halve(len(grid), on.inner, trial)
+    best = grid[int(np.argmin(losses))]
+    tried = [(grid[at], loss) for at, loss in enumerate(losses) if np.isfinite(loss)]
+    signs = tuple((params, on.metric.loss(loss)) for params, loss in tried)
+    return Choice(clone(model).set_params(**best), signs)
 
 
 def _inner_loss(model: Any, Z: Any, y: Any, classes: Any, on: Tuning) -> float:
@@ -337,6 +371,8 @@ def _boosting(size: Size) -> dict[str, Any]:
     """Trees for the metric: of deviances and quantiles by their own loss."""
     losses = {"poisson": "poisson", "gamma": "gamma", "mae": "absolute_error"}
     chosen: dict[str, Any] = {"random_state": size.seed}
+    if size.n < SETTING_ROWS:
+        chosen |= SMALL_TREES
     if size.labels:
         return chosen
     if size.metric.name == "pinball":
@@ -444,6 +480,8 @@ CANDIDATES: tuple[CandidateRow, ...] = (
         "additive shapes",
         amounts="AdditiveRegressor",
         labels="AdditiveClassifier",
+        choose=_choose_shapes,
+        rows=SETTING_ROWS_MOST,
         weight=2.0,
         too_costly=_many_columns,
     ),
@@ -474,6 +512,8 @@ CANDIDATES: tuple[CandidateRow, ...] = (
         amounts="HistGradientBoostingRegressor",
         labels="HistGradientBoostingClassifier",
         params=_boosting,
+        choose=_choose_boosting,
+        rows=SETTING_ROWS_MOST,
         weight=4.0,
         too_costly=lambda size: _many_labels(size) or _many_dense(size),
         strong=True,

@@ -9,6 +9,7 @@ simpler model.
 
 from __future__ import annotations
 
+import dataclasses
 import time as clock
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from certus.certificate import Claim, Status
 from certus.config import config_context, get_config
 from certus.selection.comparison import Comparison, ComparisonRow
 from certus.selection.deciding import check_decision, choose_threshold, decide_at
+from certus.selection.halving import PlanStep
 from certus.selection.inspection import take
 from certus.selection.lineup import Models, choose, make_lineup
 from certus.selection.opening import AskedMetric, Opened, bins_of, open_rows
@@ -42,6 +44,8 @@ __all__ = ["compare"]
 
 #: Share of the out-of-fold errors below the threshold of ``large_error``.
 _LARGE = 0.9
+#: Beyond so many training rows, so many folds judge the candidates.
+_MANY_ROWS, _JUDGED = 50_000, 2
 
 
 def compare(
@@ -142,7 +146,9 @@ def compare(
     fraction : float, default=0.2
         Share of the rows to seal. Tables of fewer than 20 rows are not divided.
     folds : int, default=5
-        Folds of the training rows.
+        Folds of the training rows. Beyond 50,000 of them, two folds are run; where a
+        fold learns from 20,000 rows or more, trials on 2,000 of them come first, and
+        only the better half of the candidates goes on (see ``Comparison.plan``).
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold.
     max_time : float, optional
@@ -193,6 +199,7 @@ def compare(
         ) from None
     costs = check_decision(ready.task, cost, recall)
     refits = _refits(refit, ready, recall)
+    ready = _fewer_folds(ready)
     ready = ready._replace(decides=costs is not None or recall is not None)
     lineup = make_lineup(ready, models, also, random_state)
     race = Race(ready, deadline, _steps(on_step, refits))
@@ -246,7 +253,37 @@ def compare(
         status=status,
         seconds=clock.perf_counter() - start,
         sealed_predictions=None if opened is None else opened.said.guess,
+        plan=_plan(race, rows, chosen.name),
     )
+
+
+def _fewer_folds(ready: Prepared) -> Prepared:
+    """Two folds judge well enough where each has many rows."""
+    split = ready.split
+    if len(split.training) <= _MANY_ROWS or len(split.folds) <= _JUDGED:
+        return ready
+    folds = split.folds[-_JUDGED:] if split.time else split.folds[:_JUDGED]
+    note = (
+        f"{len(split.training):,} training rows: {_JUDGED} of the {len(split.folds)} "
+        "folds judge the candidates."
+    )
+    fewer = dataclasses.replace(split, folds=folds)
+    return ready._replace(split=fewer, notes=(*ready.notes, note))
+
+
+def _plan(race: Race, rows: list[ComparisonRow], chosen: str) -> tuple[PlanStep, ...]:
+    """The rounds of the race, and what became of each candidate on the folds."""
+    folds = race.ready.split.folds
+    size = max((len(train) for train, _ in folds), default=0)
+    last = []
+    for row in rows:
+        outcome = row.reason or ("cut short" if row.cut_short else "complete")
+        outcome = "chosen" if row.name == chosen else outcome
+        part = f"{len(folds)} folds"
+        step = row.name, part, size, row.mean, row.seconds, outcome
+        last.append(PlanStep(*step))
+    ran = {step.name for step in race.plan if step.outcome != "went on"}
+    return (*race.plan, *(step for step in last if step.name not in ran))
 
 
 # ---- the model on all rows ---------------------------------------------------------

@@ -17,6 +17,7 @@ import numpy as np
 from certus.certificate import Certificate, Claim, Status
 from certus.rendering import format_seconds
 from certus.results import Result, TableResult, draw_intervals
+from certus.selection.halving import PlanStep
 from certus.selection.metrics import Metric
 from certus.selection.opening import AskedMetric
 from certus.selection.splits import Split
@@ -146,6 +147,9 @@ class Comparison(TableResult):
         Everything together.
     sealed_predictions : ndarray or None
         What ``judged`` predicted for the sealed rows, in the order of ``split.sealed``.
+    plan : tuple of PlanStep
+        What was run, in turn: name, part of the table, rows learnt from, error,
+        seconds, and the outcome; for what was dropped, why.
     """
 
     task: str
@@ -166,6 +170,7 @@ class Comparison(TableResult):
     sealed_predictions: np.ndarray | None = field(
         default=None, repr=False, compare=False
     )
+    plan: tuple[PlanStep, ...] = ()
 
     def __getitem__(self, name: str) -> ComparisonRow:
         for row in self.rows:
@@ -229,7 +234,7 @@ class Comparison(TableResult):
     def not_run(self) -> tuple[str, ...]:
         """Candidates that the time limit left no time for."""
         late = "no time left"
-        return tuple(row.name for row in self.rows if row.reason == late)
+        return tuple(row.name for row in self.rows if row.reason.startswith(late))
 
     def _behind(self, leader: ComparisonRow) -> float:
         """By how much the chosen one is worse than another."""
@@ -277,6 +282,7 @@ class Comparison(TableResult):
             "verdict": self.verdict,
             "risk": [claim.to_dict() for claim in self.risk],
             "union": self.union.to_dict(),
+            "plan": [step.to_dict() for step in self.plan],
             "certificate": self.certificate.to_dict(),
             "refitted": self.refitted,
             "status": self.status.value,

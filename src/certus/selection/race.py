@@ -8,16 +8,13 @@ compare.
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from threadpoolctl import ThreadpoolController
 
 from certus._core.alarm import TimeIsUp, alarm
 from certus.calibration import PlattClassifier
@@ -25,6 +22,16 @@ from certus.certificate import Certificate, Status
 from certus.config import config_context
 from certus.selection.candidates import Candidate, Choice, Tuning
 from certus.selection.comparison import ComparisonRow
+from certus.selection.halving import PlanStep
+from certus.selection.heats import (
+    FAILURES,
+    LATE,
+    Heats,
+    dense_if,
+    finite,
+    sentence,
+    sharing,
+)
 from certus.selection.inspection import take
 from certus.selection.metrics import Predicted, predict_rows
 from certus.selection.preparation import Prepared
@@ -34,13 +41,11 @@ from certus.tables.pipeline import encoder_for
 from certus.typing import ArrayLike
 from certus.unwrapping import innermost
 
-__all__ = ["FAILURES", "Race", "Step", "take_target"]
+__all__ = ["Race", "Step", "take_target"]
 
 #: Bytes of encoded folds kept; beyond, a fold is encoded again for each candidate.
 _MEMORY = 1 << 30
 _INNER_FOLDS = 3
-#: All models use one thread below so many rows, and OpenMP below so many.
-_ONE_THREAD, _THREADED_ROWS = 2_000, 20_000
 #: From this many rows on, one inner fold says enough.
 _MANY = 1_000
 
@@ -74,10 +79,22 @@ class Race:
         self._folds: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._texts = True  # whether a column may hold free text
         self._done = self._total = 0.0
+        self._heats = Heats(self)
         self._longest = 0.0  # seconds of the longest fit that may have to be repeated
-        self._pace = 0.0  # most seconds of a fold for each unit of weight, so far
+        self._reserve = 0.0  # those of the best candidate so far, and its loss
+        self._least = np.inf
         self._alone = False  # whether one model only can be chosen
         self._classes = None if ready is None else ready.classes
+
+    @property
+    def share(self) -> float:
+        """Share of the work that is done."""
+        return self._done / self._total if self._total else 0.0
+
+    @property
+    def plan(self) -> list[PlanStep]:
+        """The trials on a part of the rows, in turn."""
+        return self._heats.plan
 
     # ---- the candidates ----------------------------------------------------------
 
@@ -87,24 +104,43 @@ class Race:
         status = Status.SOLVED
         self._total = sum(c.weight for c in lineup if not c.reason)
         self._alone = sum(c.kind == "certus" and not c.reason for c in lineup) == 1
-        for candidate in self._in_turn(lineup):
-            if candidate.reason or status is Status.INTERRUPTED:
-                reason = candidate.reason or "interrupted"
-                rows[candidate.name] = _blank(candidate, reason)
+        turn = self._in_turn(lineup)
+        # With a deadline there is a model before others are tried.
+        soon = 0 if self.deadline is None else 2
+        status = self._run(turn[:soon], rows, status)
+        if status is not Status.INTERRUPTED and not self._alone:
+            try:
+                turn = [*turn[:soon], *self._heats.order(turn[soon:])]
+            except KeyboardInterrupt:
+                status = Status.INTERRUPTED
+        status = self._run(turn[soon:], rows, status)
+        return [rows[candidate.name] for candidate in lineup], status
+
+    def _run(
+        self, some: list[Candidate], rows: dict[str, ComparisonRow], status: Status
+    ) -> Status:
+        """Rows for some candidates, and how the race stands then."""
+        for candidate in some:
+            reason = candidate.reason or self._heats.dropped.get(candidate.name, "")
+            if reason or status is Status.INTERRUPTED:
+                rows[candidate.name] = _blank(candidate, reason or "interrupted")
+                late = reason.startswith(LATE) and status is not Status.INTERRUPTED
+                status = Status.TIME_LIMIT if late else status
                 continue
             before = self._done
+            self._longest = self._reserve
             try:
-                with alarm(self._latest()), _sharing(len(self.ready.y)):
+                with alarm(self._latest()), sharing(len(self.ready.y)):
                     row = self._measure(candidate)
             except TimeIsUp:
                 row = _blank(candidate, LATE)
             except KeyboardInterrupt:
                 status, row = Status.INTERRUPTED, _blank(candidate, "interrupted")
-            if row.reason == LATE:
+            if row.reason.startswith(LATE):
                 status = Status.TIME_LIMIT
             self._done = before + candidate.weight
             rows[candidate.name] = row
-        return [rows[candidate.name] for candidate in lineup], status
+        return status
 
     def _in_turn(self, lineup: list[Candidate]) -> list[Candidate]:
         """With a deadline, two cheap ones first, then those that are often the best."""
@@ -113,16 +149,6 @@ class Race:
         strong = [c for c in lineup if c.strong or c.kind == "foreign"]
         others = sorted((c for c in lineup if c not in strong), key=_cost)
         return [*others[:2], *strong, *others[2:]]
-
-    def _expected(self, candidate: Candidate, times: list[float], folds: int) -> float:
-        """Seconds that the next fold and all after it will take, at best.
-
-        Before the first fold of a candidate, the slowest of those before it tells, for
-        its weight; the constant has none before it.
-        """
-        if times or candidate.kind == "baseline":
-            return _still_needed(times, folds)
-        return self._pace * candidate.weight
 
     def _latest(self) -> float | None:
         """The moment at which even a fit that never asks for the time must end."""
@@ -147,25 +173,28 @@ class Race:
         for at, (train, test) in enumerate(folds):
             share = (self._done + candidate.weight * at / len(folds)) / self._total
             self.step(f"{candidate.name}, fold {at + 1} of {len(folds)}", share)
-            if self._late(self._expected(candidate, times, len(folds))):
-                return _blank(candidate, LATE)
+            needed = _still_needed(times, len(folds))
+            if self._late(needed):
+                return _blank(candidate, _late_by(needed))
             Z, Z_test = self._encoded(at, candidate)
             # One certificate tells how such fits end; the chosen model has its own.
             judged = at == len(folds) - 1 and not self._alone
             start = time.perf_counter()
             try:
-                choice = self._choose(candidate, Z, train)
+                choice = self.choose(candidate, Z, train)
                 model = clone(choice.model)
                 with config_context(certify="always" if judged else "never"):
-                    model.fit(_dense_if(candidate, Z), y[train])
-                said = self._predict(model, _dense_if(candidate, Z_test))
+                    model.fit(dense_if(candidate, Z), y[train])
+                said = self.predict(model, dense_if(candidate, Z_test))
             except TimeoutError:
                 return _blank(candidate, LATE)
             except FAILURES as error:
-                return _blank(candidate, _sentence(error))
+                return _blank(candidate, sentence(error))
             times.append(time.perf_counter() - start)
+            if candidate.kind == "certus":
+                self._longest = max(self._reserve, *times)
             short = short or _is_cut(model, times[-1])
-            if not _finite(said):
+            if not finite(said):
                 return _blank(candidate, "its predictions are not finite")
             guesses[test] = said.guess
             if shares is not None and said.shares is not None:
@@ -177,9 +206,10 @@ class Race:
         if not errors:
             label = self.ready.metric.label
             return _blank(candidate, f"{label} is not defined on any fold")
-        self._pace = max(self._pace, min(times) / candidate.weight)
-        if candidate.kind == "certus":
-            self._longest = max(self._longest, *times)
+        loss = self.ready.metric.loss(float(np.mean(errors)))
+        if candidate.kind == "certus" and loss < self._least:
+            self._least, self._reserve = loss, max(times)
+        self._longest = self._reserve
         return ComparisonRow(
             candidate.name,
             candidate.kind,
@@ -193,12 +223,13 @@ class Race:
             cut_short=short,
         )
 
-    def _predict(self, model: Any, Z: Any) -> Predicted:
+    def predict(self, model: Any, Z: Any) -> Predicted:
+        """What a model says about some rows."""
         return predict_rows(model, Z, self._classes, self.ready.positive)
 
     # ---- parameters --------------------------------------------------------------
 
-    def _choose(self, candidate: Candidate, Z: Any, rows: np.ndarray) -> Choice:
+    def choose(self, candidate: Candidate, Z: Any, rows: np.ndarray) -> Choice:
         """The candidate's parameters, from these training rows alone."""
         choice = self._tuned(candidate, Z, rows)
         # Models without probabilities get them from their scores, where they count.
@@ -221,7 +252,7 @@ class Race:
         split, y = self.ready.split, self.ready.y[rows]
         some = np.arange(len(rows))
         if candidate.rows is not None and len(rows) > candidate.rows:
-            some = some[-candidate.rows :] if split.time else self._sample(candidate, y)
+            some = self.sample(y, candidate.rows)
             Z, y = Z[some], y[some]
         inner = self._inner(y, rows[some])
         if not inner:
@@ -252,11 +283,14 @@ class Race:
             time=None if times is None else times[rows],
         ).folds
 
-    def _sample(self, candidate: Candidate, y: np.ndarray) -> np.ndarray:
-        """As many rows as the candidate may choose on, labels dealt evenly."""
-        share = 1 - (candidate.rows or len(y)) / len(y)
-        labels = self.ready.labels
-        return make_split(y, labels=labels, fraction=share, seed=1).training
+    def sample(self, y: np.ndarray, size: int) -> np.ndarray:
+        """Positions of so many rows: labels dealt evenly, or the latest in time."""
+        if size >= len(y):
+            return np.arange(len(y))
+        if self.ready.split.time is not None:
+            return np.arange(len(y) - size, len(y))
+        share = 1 - size / len(y)
+        return make_split(y, labels=self.ready.labels, fraction=share, seed=1).training
 
     def _limited(self, model: Any) -> Any:
         """The model, with ``max_time`` set if there is a deadline."""
@@ -326,7 +360,7 @@ class Race:
         if candidate.choose:
             Z = clone(encoder).fit_transform(X, self.ready.y[rows])
         try:
-            choice = self._choose(candidate, Z, rows)
+            choice = self.choose(candidate, Z, rows)
         except TimeoutError:  # use the parameters of the last fold
             choice = Choice(row.model, row.grid)
         pipeline = TablePipeline(encoder, estimator=choice.model)
@@ -335,40 +369,9 @@ class Race:
         return pipeline, choice
 
 
-@contextmanager
-def _sharing(n: int) -> Iterator[None]:
-    """One thread on small tables, and for trees of scikit-learn on busy machines.
-
-    Threads of OpenMP and BLAS wait for one another without letting go of the processor:
-    on a busy machine two of them can take forty times as long as one. Small tables gain
-    nothing from two.
-    """
-    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
-    if n < _ONE_THREAD:
-        limited = None  # all of them
-    elif busy or n < _THREADED_ROWS:
-        limited = "openmp"
-    else:
-        yield
-        return
-    with ThreadpoolController().limit(limits=1, user_api=limited):
-        yield
-
-
-#: Why a candidate was left out that there was no time for.
-LATE = "no time left"
-#: What a fit may raise.
-FAILURES = (
-    *(ValueError, TypeError, ArithmeticError, MemoryError, NotImplementedError),
-    *(np.linalg.LinAlgError, RuntimeError, AttributeError, KeyError, IndexError),
-)
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
-        return "out of memory"
-    text = " ".join(str(error).split()) or type(error).__name__
-    return f"failed: {text}"
+def _late_by(needed: float) -> str:
+    """That there was no time, and for how much."""
+    return f"{LATE}: about {needed:.2g} s more needed" if needed else LATE
 
 
 def _still_needed(times: list[float], folds: int) -> float:
@@ -402,17 +405,6 @@ def _unknown(y: np.ndarray) -> np.ndarray:
 def _no_shares(y: np.ndarray, classes: np.ndarray | None) -> np.ndarray | None:
     """An empty probability of each label for each row; None for amounts."""
     return None if classes is None else np.full((len(y), len(classes)), np.nan)
-
-
-def _finite(said: Predicted) -> bool:
-    guess = said.guess
-    whole = guess.dtype.kind != "f" or bool(np.isfinite(guess).all())
-    return whole and (said.shares is None or bool(np.isfinite(said.shares).all()))
-
-
-def _dense_if(candidate: Candidate, Z: Any) -> Any:
-    """Foreign models and the constant may not take sparse rows."""
-    return Z.toarray() if candidate.kind != "certus" and sparse.issparse(Z) else Z
 
 
 def _solved(found: Certificate | None) -> tuple[float | None, bool | None]:

@@ -24,10 +24,11 @@ from certus.evidence import CrossWitness
 from certus.selection.candidates import Candidate
 from certus.selection.comparison import ComparisonRow
 from certus.selection.deciding import decide_at
+from certus.selection.heats import FAILURES
 from certus.selection.inspection import take
 from certus.selection.lineup import choose
 from certus.selection.preparation import Prepared
-from certus.selection.race import FAILURES, Race, Step, take_target
+from certus.selection.race import Race, Step, take_target
 from certus.tables.crossing import held_out_scores
 from certus.typing import ArrayLike
 from certus.verify import judge
