@@ -18,7 +18,13 @@ from typing import Any, NamedTuple
 from certus._core.alarm import TimeIsUp, alarm
 from certus.cli import INTERRUPTED, MISSED, files
 from certus.cli.data import LabelledTable, read_training
-from certus.cli.limits import model_seconds, seconds_left, too_short, until_limit
+from certus.cli.limits import (
+    check_limit,
+    model_seconds,
+    seconds_left,
+    too_short,
+    until_limit,
+)
 from certus.cli.models import build, find_model, load_foreign
 from certus.cli.screen import (
     Stop,
@@ -34,6 +40,8 @@ from certus.wording import clean, shorten
 
 #: Seconds the figures of the report may take.
 REPORT_SECONDS = 6.0
+#: Of the time left for the report, the share after which it is given up.
+ENDING = 0.8
 
 
 #: What is said where the model was fitted again.
@@ -85,6 +93,7 @@ def run(
     as_json: bool,
 ) -> int:
     """Read, compare, write, report; returns the exit code."""
+    check_limit(plan.max_time)
     named = find_model(plan.model) if plan.model else None
     if plan.settings and named is None:
         raise Stop("--set needs one model: name it with --model.", code=2)
@@ -228,7 +237,7 @@ def _write(result: FitOutcome, max_time: float | None, step: Any) -> FitOutcome:
     left = seconds_left(max_time)
     seconds = REPORT_SECONDS if left is None else min(REPORT_SECONDS, 0.5 * left)
     try:
-        with alarm(None if left is None else perf_counter() + left):
+        with alarm(None if left is None else perf_counter() + ENDING * left):
             report = audit(
                 found.model,
                 result.data.X,

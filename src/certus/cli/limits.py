@@ -14,12 +14,15 @@ from certus._core.alarm import TimeIsUp, alarm
 from certus.cli import spent
 from certus.cli.screen import Stop
 
-__all__ = ["model_seconds", "seconds_left", "too_short", "until_limit"]
+__all__ = ["check_limit", "model_seconds", "seconds_left", "too_short", "until_limit"]
 
 #: Seconds of processor time for the claims, the model file and a short report; and the
 #: least share of the limit that is kept for them.
 _AFTERWARDS = 1.2
 _SHARE = 0.1
+#: The shortest limit; and seconds of processor time for what cannot be stopped.
+LEAST = 5.0
+_LOADING = 0.25
 
 
 def seconds_left(limit: float | None) -> float | None:
@@ -32,9 +35,23 @@ def model_seconds(limit: float | None) -> float | None:
     left = seconds_left(limit)
     if left is None or limit is None:
         return None
-    busy = max(1.0, spent() / max(0.1, time.process_time()))
-    after = max(_SHARE * limit, _AFTERWARDS * busy)
+    after = max(_SHARE * limit, _AFTERWARDS * _busy())
     return max(1e-3, left - min(after, left / 2))
+
+
+def _busy() -> float:
+    """How many times longer things take than the processor needs for them."""
+    return max(1.0, spent() / max(0.1, time.process_time()))
+
+
+def check_limit(limit: float | None) -> None:
+    """Refuse a limit within which libraries and table can hardly be loaded."""
+    if limit is not None and limit < LEAST:
+        raise Stop(
+            f"--max-time {limit:g} is too short: to load the libraries alone takes "
+            f"some seconds. Give at least {LEAST:g}.",
+            code=2,
+        )
 
 
 def too_short(limit: float | None) -> Stop:
@@ -47,9 +64,16 @@ def too_short(limit: float | None) -> Stop:
 
 @contextmanager
 def until_limit(limit: float | None) -> Iterator[None]:
-    """Stop the command at its limit: there is no model yet that could be kept."""
+    """Stop the command near its limit: there is no model yet that could be kept.
+
+    A library that is being loaded cannot be stopped in between, and the process has to
+    end, too: a part of the limit is kept for that.
+    """
     left = seconds_left(limit)
-    at = None if left is None else time.perf_counter() + left
+    at = None
+    if left is not None and limit is not None:
+        kept = max(_SHARE * limit, _LOADING * _busy())
+        at = time.perf_counter() + left - min(kept, left / 2)
     try:
         with alarm(at):
             yield

@@ -471,10 +471,14 @@ def test_an_interrupted_import_is_an_interrupt(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_time_limit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_limit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Too short for anything: nothing is written. Long enough: all are compared."""
     table(n=200)
     args = ["fit", "t.csv", "--target", "y", "--max-time"]
+    fails([*args, "4"], "--max-time 4 is too short", capsys, 2)
+    monkeypatch.setattr("certus.cli.limits.LEAST", 0.0)
     fails([*args, "0.000001"], "no model was fitted within 1e-06 s", capsys)
     assert not Path("t.certus").exists()
     start = time.perf_counter()
