@@ -191,3 +191,15 @@ def test_catalog_is_listed_without_torch() -> None:
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_contributing_has_the_layers_of_the_import_linter() -> None:
+    """The same packages in the same rows, from the top down."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layers,) = [one["layers"] for one in contracts if one["type"] == "layers"]
+    held = [{part.strip(" ()") for part in re.split(r"[|:]", row)} for row in layers]
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    section = page.split("## The layers")[1].split("\n## ")[0]
+    cells = [row.split("|")[1] for row in section.splitlines() if row.startswith("| `")]
+    assert [set(re.findall(r"`(\w+)`", cell)) for cell in cells] == held

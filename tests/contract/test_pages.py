@@ -158,6 +158,16 @@ def test_the_page_on_scikit_learn_names_every_class_that_can_be_checked() -> Non
     assert set(READERS) & theirs <= named
 
 
+def test_the_readme_and_the_changelog_count_the_classes_that_can_be_checked() -> None:
+    count = len(set(READERS) & {name for name, _ in all_estimators()})
+    for page in ("README.md", "CHANGELOG.md"):
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        stated = re.findall(
+            r"\b(\d+) (?:classes of scikit-learn|of scikit-learn's)", text
+        )
+        assert str(count) in stated, page
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/guide/certificate.md"])
 def test_the_certificate_shown_is_what_is_printed(page: str) -> None:
     """Word by word; the numbers differ between processors."""

@@ -20,7 +20,7 @@ from certus.verify.denoisers import NoisyNetwork, Statement
 from certus.verify.stating import require
 
 #: torch's constant in a norm over groups, and most groups.
-EPS, GROUPS = 1e-5, 8
+NORM_FLOOR, GROUPS = 1e-5, 8
 
 
 class PlainUNet(NoisyNetwork):
@@ -80,7 +80,7 @@ class PlainUNet(NoisyNetwork):
 
         g = _each(x, apart)
         g = g - _each(_sum(g) / float(size), lambda a: a[..., None])
-        variance = _sum(g * g) / float(size) + EPS
+        variance = _sum(g * g) / float(size) + NORM_FLOOR
         g = g / _each(_root(variance), lambda a: a[..., None])
         return _each(g, together) * gain + shift
 
