@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs bench-representations \
+.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs bench-representations bench-scale \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -76,6 +76,9 @@ bench-quality: $(BENCH)  ## what networks reach by default, median of three seed
 bench-fairness: $(BENCH)  ## metrics and interventions by group beside fairlearn's
 	.venv-bench/bin/python -m benchmarks.fairness
 	.venv-bench/bin/python -m benchmarks.interventions
+
+bench-scale: $(BENCH)  ## tables larger than memory; FOLDER=place for 5 GB of rows
+	.venv-bench/bin/python -m benchmarks.scale --folder $(FOLDER)
 
 bench-attacks: $(BENCH)  ## attacks beside those of foolbox, torchattacks and ART
 	@# It asks for an old requests and for torchvision, and needs neither.
