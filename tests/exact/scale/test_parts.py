@@ -50,6 +50,17 @@ def test_copies_stay_together_and_blocks_do_not_matter() -> None:
     assert len(PartBlocks(table, rule, (0,), count_parts(table, rule))) == len(found)
 
 
+@pytest.mark.parametrize("by", ["number", "content"])
+def test_other_blocks_give_the_same_part(by: str) -> None:
+    X, rule = np.arange(500.0).reshape(-1, 1), PartRule((0.5,), by=by)
+    found = []
+    for rows in (40, 170, 500):
+        table = blocks(X, rows=rows)
+        part = PartBlocks(table, rule, (0,), count_parts(table, rule))
+        found.append(rows_of(part)[:, 0].tolist())
+    assert found[0] == found[1] == found[2] and 200 < len(found[0]) < 300
+
+
 def test_a_seed_gives_another_division() -> None:
     table = blocks(np.arange(400.0).reshape(-1, 1))
     found = []
