@@ -257,8 +257,8 @@ Memory is the peak of the process.
 The contenders keep rows for themselves. certus seals a fifth of what it is given, to
 state a risk, and its model never learns from them; AutoGluon at this preset holds rows
 out to weigh its models and does not fit them again; FLAML fits its choice again to all
-rows. certus chooses one model that it can certify, never gradient boosting; the other
-two may, and AutoGluon averages several. AutoGluon runs without its neural networks.
+rows. certus chooses one model, since 18 November 2026 also gradient boosting; AutoGluon
+averages several. AutoGluon runs without its neural networks.
 
 """
 

@@ -61,6 +61,12 @@ class Conformal:
         >>> print(model.calibration_certificate_["coverage"].detail)
         on average at least 90 % of new rows lie within ±91.8 of the prediction
         """
+        return self._calibrate(X_cal, y_cal)
+
+    def _calibrate(
+        self, X_cal: MatrixLike, y_cal: ArrayLike, delta: float = 0.05, share: float = 1
+    ) -> Self:
+        """With the failure probability of the floor, and its share of it."""
         check_is_fitted(self)
         if y_cal is None:
             raise ValueError("y_cal is missing: pass the targets of the rows in X_cal.")
@@ -72,7 +78,7 @@ class Conformal:
                 "will fit new rows, so the coverage would not hold. Calibrate on "
                 "rows that were not used in fit."
             )
-        evidence = Evidence("conformal", witness=ConformalWitness(scores))
+        evidence = Evidence("conformal", witness=ConformalWitness(scores, delta, share))
         self.calibration_certificate_ = judge(model, evidence, X, y)
         return self
 

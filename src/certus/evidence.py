@@ -98,9 +98,15 @@ class MultipliersWitness(NamedTuple):
 
 
 class ConformalWitness(NamedTuple):
-    """For a calibration: the scores of its rows, ascending."""
+    """For a calibration: the scores of its rows, ascending.
+
+    The coverage given these rows fails with a ``share`` of ``delta``, where ``delta``
+    is that of several statements which hold together.
+    """
 
     scores: Array
+    delta: float = 0.05
+    share: float = 1.0
 
 
 class CrossWitness(NamedTuple):

@@ -128,3 +128,35 @@ def test_watch_sees_a_rare_value_of_two(folder, capsys):
     moved = [c for c in found["columns"] if c["low"] > 0 or c["high"] < 0]
     assert [column["name"] for column in moved] == ["lift"]
     assert moved[0]["what"] == "lift = false" and moved[0]["before"] < 0.1
+
+
+def test_several_tables_are_refused_with_what_to_do(folder, capsys):
+    tables = [str(folder / "flats.csv"), str(folder / "new.csv")]
+    assert main(["fit", *tables, "--target", "price"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "certus fit reads one table" in told and "new.csv was given" in told
+    assert "one below the other" in told and "join them by a key" in told
+    assert main(["predict", str(folder / "flats.certus"), *tables]) == 2
+    assert "Call it once for each table" in " ".join(capsys.readouterr().err.split())
+
+
+def test_errors_are_in_the_unit_of_the_target(folder, capsys):
+    data = str(folder / "flats.csv")
+    rest = ["--drop", "flat", "--model", "Ridge", "--no-files", "--no-refit"]
+    assert main(["fit", data, "--target", "price", *rest]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "RMSE in $" in told and "(errors in $)" in told
+    page = json.loads((folder / "r.json").read_text())
+    assert "$" not in page["title"]  # the last report is about labels
+
+
+def test_empty_sets_are_explained(folder, capsys):
+    rows = str(folder / "new.csv")
+    args = ["predict", str(folder / "dear.certus"), rows, "--interval", "0.3"]
+    assert main(args) == 0
+    told = capsys.readouterr()
+    table = list(csv.DictReader(io.StringIO(told.out)))
+    empty = sum(row["set"] == "" for row in table)
+    assert empty > 1
+    said = " ".join(told.err.replace("certus:", "").split())
+    assert f"{empty} sets are empty" in said and "count as misses" in said

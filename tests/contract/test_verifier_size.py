@@ -21,7 +21,7 @@ KERNEL = VERIFY / "kernel"
 #: The kernel may have 1,500. The verifier is to have 7,500 in all; until then its
 #: number is what it had. It is made smaller, or raised by the lines of a new model.
 KERNEL_LINES = 1_500
-VERIFY_LINES = 8_880
+VERIFY_LINES = 8_909
 #: Rooms with a mathematics of their own, and their limits together.
 ROOMS: dict[str, tuple[str, int]] = {
     # 1,200 for transformers, samplers, tokens and copies, 330 for n-grams and mixtures,
@@ -57,8 +57,12 @@ ROOMS: dict[str, tuple[str, int]] = {
     # Linear systems, cuts, networks of their own, and readers.
     "graphs": ("cuts graph_networks graph_reading graphs links", 1_070),
     # Numbers about rows kept aside: shares, ranks, amounts, thresholds, all together;
-    # 100 for intervals of models that each leave out a fold.
-    "held-out rows": ("amounts cross_conformal decisions panel ranking", 830),
+    # 100 for intervals of models that each leave out a fold, 90 for what holds
+    # together.
+    "held-out rows": (
+        "amounts cross_conformal decisions panel ranking together",
+        920,
+    ),
     # Contributions that add up: sums, walks over trees, laws of subsets, changes.
     "explanations": (
         "explained explained_additive explained_flips explained_mixing explained_trees",

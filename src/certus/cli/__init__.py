@@ -9,6 +9,7 @@ commands.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -101,7 +102,7 @@ def _run(args: Sequence[str] | None) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "certus"
         text = error.format_message()  # type: ignore[attr-defined]
-        complain(f"{text.rstrip('.')}. Try: {path} --help")
+        complain(_several(path, text) or f"{text.rstrip('.')}. Try: {path} --help")
         return USAGE
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
@@ -118,6 +119,24 @@ def _run(args: Sequence[str] | None) -> int:
     if code == INTERRUPTED:
         complain("interrupted; nothing was written.")
     return int(code or DONE)
+
+
+def _several(command: str, text: str) -> str:
+    """What to do instead of naming several tables; empty for other mistakes."""
+    found = re.match(r"Got unexpected extra argument\S* \((.+)\)", text)
+    if found is None or command not in ("certus fit", "certus predict"):
+        return ""
+    more = found[1]
+    if command == "certus predict":
+        return (
+            f"certus predict reads one table at a time, but {more} was given as well. "
+            "Call it once for each table."
+        )
+    return (
+        f"certus fit reads one table, but {more} was given as well. If the files hold "
+        "rows of the same columns, write them into one file, one below the other; if "
+        "they hold other columns of the same rows, join them by a key first."
+    )
 
 
 @contextmanager

@@ -59,7 +59,9 @@ class LabelledTable(NamedTuple):
     def spread(self) -> str:
         """Range of the numbers, or counts of the labels."""
         if self.task == "regression":
-            return f"{number(self.y.min(), 4)} … {number(self.y.max(), 4)}"
+            ends = f"{number(self.y.min(), 4)} … {number(self.y.max(), 4)}"
+            unit = self.units.get(self.target, "")
+            return f"{ends} {unit}" if unit else ends
         counts = self.y.value_counts(sort=True)
         pairs = [(shorten(str(label), 20), n) for label, n in counts.iter_rows()]
         shown = ", ".join(f"{label} {n:,}" for label, n in pairs[:4])

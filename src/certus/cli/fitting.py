@@ -243,7 +243,7 @@ def _write(result: FitOutcome, max_time: float | None, step: Any) -> FitOutcome:
                 result.data.X,
                 result.data.y,
                 comparison=found,
-                target=result.data.target,
+                target=_with_unit(result.data),
                 max_time=max(0.05, seconds),
             )
     except TimeIsUp:
@@ -274,9 +274,10 @@ def _say_result(result: FitOutcome) -> None:
     say(result.data.headline, style="bold", hang=4)
     _say_notes(result)
     say()
-    say_table(found)
+    unit = _unit(result.data) if found.metric.unit == "target" else ""
+    say_table(found, unit)
     say()
-    say_choice(found)
+    say_choice(found, _unit(result.data))
     if found.refitted:
         say(REFITTED.format(rows=found.split.n_rows), indent=2, hang=2)
     if found.verdict and not found.beaten:
@@ -317,13 +318,24 @@ def _say_notes(result: FitOutcome) -> None:
         say("too few rows to set some aside for a final check", indent=2)
 
 
-def say_table(found: Any) -> None:
+def _unit(data: LabelledTable) -> str:
+    """The currency or unit of the target's cells, if there was one."""
+    return "" if data.task != "regression" else clean(data.units.get(data.target, ""))
+
+
+def _with_unit(data: LabelledTable) -> str:
+    """The target as the report names it."""
+    unit = _unit(data)
+    return f"{data.target} ({unit})" if unit else data.target
+
+
+def say_table(found: Any, unit: str = "") -> None:
     """The candidates, their errors and what was chosen by."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     folds = len(found.split.folds)
-    label = found.metric.label
+    label = found.metric.label + (f" in {unit}" if unit else "")
     error = f"{label} ({folds} folds)" if folds else label
     table.add_column("  model", no_wrap=True)
     table.add_column(error, overflow="fold")
@@ -346,10 +358,11 @@ def say_table(found: Any) -> None:
     say(f"{union.mark} {union.detail}{sure}", style="dim", indent=2, hang=2)
 
 
-def say_choice(found: Any) -> None:
+def say_choice(found: Any, unit: str = "") -> None:
     """The chosen model, and what the sealed rows say of it."""
     sealed = len(found.split.sealed)
-    opened = f" On the {sealed:,} sealed rows, used only now:" if sealed else ""
+    here = f" (errors in {unit})" if unit else ""
+    opened = f" On the {sealed:,} sealed rows, used only now{here}:" if sealed else ""
     say(f"chosen: {found.chosen}.{opened}", hang=4)
     claims = _headline(found)
     # What is assumed is said once; the report has it with each claim.

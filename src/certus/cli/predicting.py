@@ -144,6 +144,14 @@ def _intervals(
     remarks.append(f"On average {promise} of sets contain the label, {like}.")
     names = [str(spelt(c)) for c in model.classes_]
     sets = [_BETWEEN.join(n for n, here in zip(names, row) if here) for row in inside]
+    empty = sum(not row.any() for row in np.asarray(inside))
+    if empty:
+        rows = "1 set is" if empty == 1 else f"{empty:,} sets are"
+        remarks.append(
+            f"{rows} empty: no label fits such a row as well as {share} of the "
+            "calibration rows are fitted. Empty sets count as misses; a larger "
+            "--interval gives fewer."
+        )
     return {"set": sets}
 
 

@@ -18,7 +18,11 @@ __all__ = ["SECTIONS", "claim_line", "render", "template", "tied", "words_of"]
 
 #: The lists of claims, predictions first: name, title, what a line in it means.
 SECTIONS = (
-    ("statistical", "Statistical", "true for new rows, with the stated probability"),
+    (
+        *("statistical", "Statistical"),
+        "true for new rows; the lines on metrics, thresholds and coverage hold "
+        "together with the stated probability",
+    ),
     ("measured", "Measured", "observed on this data, without a guarantee"),
     ("proved", "Proved", "anyone can check it again on these rows"),
 )

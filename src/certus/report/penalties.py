@@ -179,7 +179,8 @@ def _validation_figure(
     caption = (
         f"{folds} folds of {rows.size:,} {rows.kind}, {trained:,} rows in each fit; "
         f"{penalty.name}: {_HINTS[penalty.name]}. Mean and standard deviation over "
-        "the folds, measured."
+        "the folds, measured. The other parameters are those of the fitted model, so "
+        "values may differ from those of a comparison."
     )
     if trained < 0.7 * rows.size * (folds - 1) / folds:
         caption += (

@@ -83,7 +83,7 @@ def _error(risk: Sequence[Claim], found: AuditFigures, task: PredictionTask) -> 
             value = first.detail.partition(",")[0]
             start = f"has {_article(task.metric.label)} of {value}"
             said = f"{start} and an error rate of {rate.detail} ({rate.basis})"
-        more = [c for c in risk if c.name == "large_error" and c.met is not None]
+        more = [c for c in risk if c.name == "large_error"]
         return said + "".join(f"; {c.detail} ({c.basis})" for c in more[:1])
     errors = found.learning.errors
     if not errors:

@@ -150,7 +150,8 @@ def compare(
         fold learns from 20,000 rows or more, trials on 2,000 of them come first, and
         only the better half of the candidates goes on (see ``Comparison.plan``).
     delta : float, default=0.05
-        Failure probability: the chance that the statement does not hold.
+        Failure probability: the chance that the statement does not hold. All statements
+        about the sealed rows hold together.
     max_time : float, optional
         Seconds after which no further fit is begun, and a candidate that is not
         complete is given up. The claims about the chosen model come afterwards.
@@ -373,6 +374,7 @@ def _open(
         return None, (no_sealed_rows(split.n_rows, FEWEST),)
     X = take(ready.X, sealed)
     units = split.units[sealed] if split.groups and split.units is not None else None
+    plain = split.groups is None and split.time is None
     opened = open_rows(
         model,
         X,
@@ -380,13 +382,15 @@ def _open(
         asked,
         groups=units,
         ordered=split.time is not None,
+        calibrates=plain,
         delta=delta,
     )
     claims = opened.claims
     if opened.threshold is not None:
         decide_at(model, opened.threshold, asked.positive)
-    if split.groups is None and split.time is None:
-        model.calibrate(X, take_target(y, truth, sealed))
+    if plain:
+        share = opened.shares.other / delta
+        model._calibrate(X, take_target(y, truth, sealed), delta, share)
         claims += model.calibration_certificate_.claims
     return opened, claims
 

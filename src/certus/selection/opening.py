@@ -2,7 +2,8 @@
 
 What is asked was fixed before: the metric, the positive label, the thresholds and the
 bins, all chosen on other rows. A model file keeps them, so that the same claims can be
-recomputed from the file and the table.
+recomputed from the file and the table. All that is stated about these rows holds
+together, except with probability delta.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from certus.certificate import Claim
 from certus.selection.metrics import Metric, Predicted, find_metric, predict_rows
 from certus.verify import (
     Costs,
+    DeltaShares,
     Said,
     cost_claims,
+    large_error_claim,
     panel_claims,
+    panel_shares,
     recall_claims,
-    risk_claims,
 )
 
 __all__ = ["AskedMetric", "Opened", "bins_of", "open_predictions", "open_rows"]
@@ -85,10 +88,14 @@ class AskedMetric(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What the model said, the claims, and the threshold that keeps a recall."""
+    """What the model said, the claims, and the threshold that keeps a recall.
+
+    ``shares`` says how delta was divided among the claims.
+    """
 
     said: Predicted
     claims: tuple[Claim, ...]
+    shares: DeltaShares
     threshold: float | None = None
 
 
@@ -113,6 +120,7 @@ def open_rows(
     *,
     groups: Any = None,
     ordered: bool = False,
+    calibrates: bool = False,
     delta: float = 0.05,
     rows: str = "sealed rows",
 ) -> Opened:
@@ -128,6 +136,9 @@ def open_rows(
         Rows of one group depend on one another.
     ordered : bool, default=False
         Whether the rows are later in time than those of the fit.
+    calibrates : bool, default=False
+        Whether intervals or sets are calibrated on these rows, too: their coverage
+        given the rows is one more statement that holds together with the others.
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold.
     rows : str
@@ -138,7 +149,14 @@ def open_rows(
         asked = asked._replace(positive=classes[1])
     said = predict_rows(model, X, classes, asked.positive)
     return open_predictions(
-        said, y, asked, groups=groups, ordered=ordered, delta=delta, rows=rows
+        said,
+        y,
+        asked,
+        groups=groups,
+        ordered=ordered,
+        calibrates=calibrates,
+        delta=delta,
+        rows=rows,
     )
 
 
@@ -149,6 +167,7 @@ def open_predictions(
     *,
     groups: Any = None,
     ordered: bool = False,
+    calibrates: bool = False,
     delta: float = 0.05,
     rows: str = "sealed rows",
 ) -> Opened:
@@ -166,29 +185,38 @@ def open_predictions(
         groups,
         None if asked.edges is None else np.array(asked.edges),
     )
-    claims = panel_claims(
+    far = not labels and not ordered and asked.far is not None
+    two = said.shares is not None and classes is not None and len(classes) == 2
+    plain = groups is None and not ordered
+    decides = asked.costs is not None and asked.threshold is not None
+    decides = two and plain and (decides or asked.recall is not None)
+    shares = panel_shares(
         given,
         asked.metric.name,
         delta=delta,
+        ordered=ordered,
+        bounds=asked.bounds,
+        asked=int(decides),
+        others=int(far) + int(calibrates),
+    )
+    claims = panel_claims(
+        given,
+        asked.metric.name,
         at=asked.metric.at or 1.0,
         ordered=ordered,
         bounds=asked.bounds,
+        shares=shares,
         rows=rows,
     )
-    if not labels and not ordered and asked.far is not None:
-        losses = np.abs(np.asarray(said.guess, float) - np.asarray(y, float))
-        found = risk_claims(
-            losses,
-            "regression",
-            delta=delta,
-            threshold=asked.far,
-            groups=groups,
-            rows=rows,
+    if far and asked.far is not None:
+        errors = np.abs(np.asarray(said.guess, float) - np.asarray(y, float))
+        claims += (
+            large_error_claim(
+                errors, asked.far, shares=shares, groups=groups, rows=rows
+            ),
         )
-        claims += found[1:]
-    if not labels or said.shares is None or classes is None or len(classes) != 2:
-        return Opened(said, claims)
-    return _decided(given, asked, Opened(said, claims), delta, ordered, rows)
+    opened = Opened(said, claims, shares)
+    return _decided(given, asked, opened, plain, rows) if two else opened
 
 
 def _classes(model: Any, y: np.ndarray) -> np.ndarray:
@@ -197,30 +225,24 @@ def _classes(model: Any, y: np.ndarray) -> np.ndarray:
 
 
 def _decided(
-    given: Said,
-    asked: AskedMetric,
-    opened: Opened,
-    delta: float,
-    ordered: bool,
-    rows: str,
+    given: Said, asked: AskedMetric, opened: Opened, plain: bool, rows: str
 ) -> Opened:
     """Claims about a threshold: chosen on other rows, or on the positive ones here."""
-    hit = np.asarray(given.truth == asked.positive)
-    plain = given.groups is None and not ordered
+    hit, shares = np.asarray(given.truth == asked.positive), opened.shares
     if asked.costs is not None and asked.threshold is not None:
         found = cost_claims(
             hit,
             given.chance,
             asked.threshold,
             Costs(*asked.costs),
-            delta=delta,
+            shares=shares,
             independent=plain,
             rows=rows,
         )
         return opened._replace(claims=opened.claims + found)
     if asked.recall is not None and plain:
         cut, found = recall_claims(
-            hit, given.chance, asked.recall, delta=delta, rows=rows
+            hit, given.chance, asked.recall, shares=shares, rows=rows
         )
         return opened._replace(claims=opened.claims + found, threshold=cut)
     return opened

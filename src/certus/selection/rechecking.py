@@ -134,5 +134,6 @@ def _risk(
         AskedMetric.read(split),
         groups=groups,
         ordered=split["time"] is not None,
+        calibrates=split["groups"] is None and split["time"] is None,
         delta=delta,
     ).claims

@@ -6,6 +6,7 @@ stale kernel or swapped data can make a certificate fail, never lie.
 """
 
 from certus.verify.adversarial import distance_claim
+from certus.verify.amounts import large_error_claim
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
 from certus.verify.decisions import Costs, cost_claims, recall_claims
@@ -25,7 +26,7 @@ from certus.verify.language.policies import answer_logs
 from certus.verify.language.policies import claims_of_draws as policy_claims_of_draws
 from certus.verify.language.policies import listed_claims as policy_claims
 from certus.verify.language.rewards import preference_claims
-from certus.verify.panel import Said, panel_claims
+from certus.verify.panel import Said, panel_claims, panel_shares
 from certus.verify.privacy import privacy_claims
 from certus.verify.probes import probe_claims
 from certus.verify.ranges import ScoreRange, score_range
@@ -44,12 +45,13 @@ from certus.verify.sample_laws import (
     unprovable,
     useful_claim,
 )
-from certus.verify.statistical import risk_claims
+from certus.verify.together import DeltaShares
 from certus.verify.tree_robustness import prove_trees
 
 #: The public interface: other packages use these names only, not the modules.
 __all__ = [
     "Costs",
+    "DeltaShares",
     "Flip",
     "PlainNetwork",
     "Played",
@@ -71,10 +73,12 @@ __all__ = [
     "explained_claims",
     "flip_claims",
     "judge",
+    "large_error_claim",
     "lipschitz_constant",
     "no_sealed_rows",
     "node_accuracy_claim",
     "panel_claims",
+    "panel_shares",
     "policy_claims",
     "policy_claims_of_draws",
     "preference_claims",
@@ -84,7 +88,6 @@ __all__ = [
     "prove_trees",
     "recall_claims",
     "refuted",
-    "risk_claims",
     "sample_claims",
     "score_range",
     "seen_in_fit",

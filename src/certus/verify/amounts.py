@@ -14,7 +14,9 @@ cut to it, absolute errors are in [0, b − a], and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
@@ -30,7 +32,9 @@ from certus.verify.statistical import (
     hoeffding,
     number,
     outwards,
+    risk_claims,
 )
+from certus.verify.together import DeltaShares
 
 _DRAWS = 1000
 _MANY = 20_000  # rows from which on fewer samples are drawn
@@ -150,26 +154,47 @@ def amount_interval(
     return MetricEnds(worst, min(1.0, best), value, f"{method} and Maurer–Pontil", n)
 
 
+#: The panel of amounts, beside the metric that was asked for.
+_PANEL = ("rmse", "mae", "r2")
+#: Metrics without an interval of a guarantee, whatever the bounds of the target.
+_DEVIANCES = ("poisson", "gamma")
+
+
+def bounded_metrics(metric: str) -> list[str]:
+    """Metrics of the panel that have an interval where the target has bounds."""
+    names = dict.fromkeys([metric, *_PANEL])
+    return [name for name in names if name not in _DEVIANCES]
+
+
+def _metrics(metric: str, truth: Array, guess: Array) -> list[str]:
+    """The metric asked for, the usual ones, and deviances where they are defined."""
+    names = [metric, *_PANEL]
+    if guess.min() > 0 and truth.max() > 0:
+        names += ["poisson"] if truth.min() >= 0 else []
+        names += ["gamma"] if truth.min() > 0 else []
+    return list(dict.fromkeys(names))
+
+
 def amount_claims(
     truth: Array,
     guess: Array,
     metric: str,
     *,
-    delta: float,
+    shares: DeltaShares,
     at: float,
     why: str,
     bounds: tuple[float, float] | None,
     rows: str,
 ) -> tuple[Claim, ...]:
-    """The metric asked for, then RMSE, MAE and R², as far as they differ from it.
+    """The metric asked for, then RMSE, MAE, R² and deviances that are defined.
 
     Parameters
     ----------
     truth, guess : ndarray of shape (n,)
     metric : str
         The one that was asked for.
-    delta : float
-        Failure probability: the chance that the statement does not hold.
+    shares : DeltaShares
+        How the failure probability is divided.
     at : float
         Level of the pinball loss.
     why : str
@@ -180,7 +205,6 @@ def amount_claims(
         What the rows are called.
     """
     truth, guess = np.asarray(truth, float), np.asarray(guess, float)
-    names = list(dict.fromkeys([metric, "rmse", "mae", "r2"]))
     if bounds is not None:
         low, high = bounds
         if truth.min() < low or truth.max() > high:
@@ -190,17 +214,47 @@ def amount_claims(
             )
         guess = np.clip(guess, low, high)
     return tuple(
-        _claim(name, names, truth, guess, delta, at, why, bounds, rows)
-        for name in names
+        _claim(name, metric, truth, guess, shares, at, why, bounds, rows)
+        for name in _metrics(metric, truth, guess)
     )
+
+
+def large_error_claim(
+    errors: Array, threshold: float, *, shares: DeltaShares, groups: Any, rows: str
+) -> Claim:
+    """How often new rows are farther off than a threshold that was fixed before.
+
+    Parameters
+    ----------
+    errors : ndarray of shape (n,)
+        Absolute errors.
+    threshold : float
+        Chosen without these rows.
+    shares : DeltaShares
+        How the failure probability is divided; this is none of what was asked for.
+    groups : array of shape (n,) or None
+        Rows of one group depend on one another.
+    rows : str
+        What the rows are called.
+    """
+    found = risk_claims(
+        errors,
+        "regression",
+        delta=shares.other,
+        threshold=threshold,
+        groups=groups,
+        rows=rows,
+    )[1]
+    method = found.theorem.partition(":")[0]
+    return replace(found, delta=shares.whole, theorem=f"{method}; {shares.said}")
 
 
 def _claim(
     name: str,
-    names: Sequence[str],
+    metric: str,
     truth: Array,
     guess: Array,
-    delta: float,
+    shares: DeltaShares,
     at: float,
     why: str,
     bounds: tuple[float, float] | None,
@@ -208,10 +262,10 @@ def _claim(
 ) -> Claim:
     about, seen = _FORMULA[name].format(at=at), f"{len(truth):,} {rows}"
     if bounds is not None and not why:
-        share = 0.5 if name == names[0] else 0.5 / (len(names) - 1)
-        ends = amount_interval(truth, guess, name, bounds, delta * share, at)
+        share = shares.asked if name == metric else shares.other
+        ends = amount_interval(truth, guess, name, bounds, share, at)
         if ends is not None:
-            return _bounded(name, ends, about, seen, delta, bounds, len(names))
+            return _bounded(name, ends, about, seen, bounds, shares)
     scale = float(max(np.abs(truth).max(), np.abs(guess).max())) or 1.0
     unit = 1.0 if name in ("r2", "gamma") else scale
     parts = _parts(truth / scale, guess / scale, name, at)
@@ -222,12 +276,14 @@ def _claim(
     words = f"{number(value)} on {seen}"
     if why:
         return measured(name, value, f"{words}, {why}", objective=about)
-    low, high = unit * bootstrap(parts, lambda means: _joined(means, name), delta)
+    outside = shares.whole
+    low, high = unit * bootstrap(parts, lambda means: _joined(means, name), outside)
     return measured(
         name,
         value,
         f"{words}; {number(low)} to {number(high)} over samples drawn from these rows",
-        objective=f"{about}; bootstrap, {100 * (1 - delta):g} % of the samples",
+        objective=f"{about}; bootstrap, {100 * (1 - outside):g} % of the samples, for "
+        "this number alone",
     )
 
 
@@ -236,24 +292,26 @@ def _bounded(
     ends: MetricEnds,
     about: str,
     seen: str,
-    delta: float,
     bounds: tuple[float, float],
-    count: int,
+    shares: DeltaShares,
 ) -> Claim:
     low = outwards(ends.low, up=False, digits=3) if ends.low > -math.inf else -math.inf
     high = outwards(ends.high, up=True, digits=3)
     more = name == "r2"
     empty = ends.low == -math.inf if more else ends.high >= bounds[1] - bounds[0]
     least = "−∞" if low == -math.inf else number(low)
+    between = f"and between {least} and {number(high)} on new rows like these"
+    if empty:
+        between = "too few to say anything about new ones"
     return Claim(
-        *(name, Strength.STATISTICAL, ends.low if more else ends.high, None),
-        met=None if empty else True,
+        *(name, Strength.STATISTICAL, ends.low if more else ends.high),
         objective=f"{about}: {ends.method}, {seen}; target and predictions cut to "
         f"[{bounds[0]:g}, {bounds[1]:g}]",
-        theorem=f"{ends.method}; all {count} intervals hold together with probability "
-        f"at least {1 - delta:.6g}",
+        theorem=f"{ends.method}; {shares.said}",
         assumptions=(*ROWS, "no target is outside the bounds that were given"),
-        delta=delta,
-        detail=f"{number(ends.value)}, and between {least} and {number(high)} on new "
-        "rows like these",
+        delta=shares.whole,
+        detail=f"{number(ends.value)}{' on these rows' if empty else ''}, {between}",
+        fix="use more held-out rows, which makes the interval narrower"
+        if empty
+        else "",
     )

@@ -44,7 +44,6 @@ def union_claim(
         "union_bound",
         Strength.STATISTICAL,
         half,
-        met=True if half < 1 else None,
         objective=f"largest |error − risk| over {models} models × {folds} folds",
         theorem="Hoeffding's inequality and the union bound",
         assumptions=("rows (or groups) are drawn independently from one distribution",),

@@ -29,6 +29,8 @@ from certus.verify.statistical import SURE, outwards
 PERCENT = 90
 DELTA = 0.05
 
+#: Kinds of scores that judge labels.
+LABELS = ("probability", "margin", "label")
 #: The scores by name, as the certificate words them.
 SCORES = {
     "residual": "|y − f(x)|",
@@ -105,10 +107,41 @@ def check_conformal(
             reason = "the scores of these rows are not those of the calibration"
     if seen_in_fit(model, X, y):
         reason = "these are rows of the fit, which the model fits better than new rows"
+    if not (0 < witness.delta < 1 and 0 < witness.share <= 1):
+        reason = "delta and its share are not between 0 and 1"
     if reason:
         return [refused("coverage", reason, "")], Status.REFUTED, marks
-    claims = coverage_claims(scores, score_of(model))
-    return claims, status_of(claims[0]), marks
+    kind = score_of(model)
+    alone = commonest(y) if kind in LABELS else None
+    claims = coverage_claims(
+        scores, kind, delta=witness.delta, share=witness.share, alone=alone
+    )
+    return claims, stated_status(claims[0]), marks
+
+
+def commonest(y: ArrayLike) -> str | None:
+    """Who answers the label that most rows have reaches the share of PERCENT, too.
+
+    A sentence, or None where that is not so.
+    """
+    labels, counts = np.unique(np.asarray(y), return_counts=True)
+    most, n = int(counts.max(initial=0)), int(counts.sum())
+    if not n or 100 * most < PERCENT * n:
+        return None
+    text = str(labels[counts.argmax()])
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    share = outwards(100 * most / n, up=False, digits=3)
+    return (
+        f'{share:.3g} % of these rows have the label "{text}", so sets that hold '
+        "nothing else would do, too"
+    )
+
+
+def stated_status(claim: Claim) -> Status:
+    """Of a coverage that needs no target: stated or not."""
+    if claim.strength is Strength.STATISTICAL and claim.target is None:
+        return Status.SOLVED
+    return status_of(claim)
 
 
 def seen_in_fit(model: Fit, X: MatrixLike, y: ArrayLike) -> bool:
@@ -122,7 +155,14 @@ def seen_in_fit(model: Fit, X: MatrixLike, y: ArrayLike) -> bool:
     return any(same_rows(fit, marks, amounts) for marks in in_each_way(X, y))
 
 
-def coverage_claims(scores: Array, kind: str) -> list[Claim]:
+def coverage_claims(
+    scores: Array,
+    kind: str,
+    *,
+    delta: float = DELTA,
+    share: float = 1.0,
+    alone: str | None = None,
+) -> list[Claim]:
     """What n calibration scores guarantee, on average and given these rows.
 
     Parameters
@@ -131,6 +171,13 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
         Of the calibration rows, ascending.
     kind : str
         A key of ``SCORES``.
+    delta : float, default=0.05
+        Failure probability: the chance that the statement does not hold. The statement
+        is the coverage given these rows, with others that hold together with it.
+    share : float, default=1
+        Share of delta that is spent on it.
+    alone : str, optional
+        Why the coverage is reached without a model; then it counts as no success.
 
     Examples
     --------
@@ -157,19 +204,24 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     what = near if interval else "have their label in predict_set"
     if kind == "density":
         what = f"raise no alarm at level {1 - PERCENT / 100:.2g}"
+    said = f"on average at least {PERCENT} % of new rows {what}"
     marginal = Claim(
-        *("coverage", Strength.STATISTICAL, k / (n + 1), PERCENT / 100, True, about),
+        *("coverage", Strength.STATISTICAL, k / (n + 1)),
+        *((PERCENT / 100, True) if alone is None else (None, None)),
+        objective=about,
         theorem="the rank of a new score among exchangeable scores is uniform",
         assumptions=(_EXCHANGEABLE,),
-        detail=f"on average at least {PERCENT} % of new rows {what}",
+        detail=said if alone is None else f"{said}; {alone}",
     )
-    floor = float(betaincinv(k, n + 1 - k, DELTA * (1 - SURE)))
-    share = outwards(100 * floor, up=False, digits=3)
+    floor = float(betaincinv(k, n + 1 - k, delta * share * (1 - SURE)))
+    least = outwards(100 * floor, up=False, digits=3)
+    together = "; the other statements about these rows hold with it"
     given = Claim(
-        *("coverage_floor", Strength.STATISTICAL, floor, None, True),
-        theorem="given the calibration rows, coverage is at least Beta(k, n + 1 − k)",
+        *("coverage_floor", Strength.STATISTICAL, floor),
+        theorem="given the calibration rows, coverage is at least Beta(k, n + 1 − k)"
+        f"{together if share < 1 else ''}",
         assumptions=("calibration rows and new rows are independent",),
-        delta=DELTA,
-        detail=f"with these {n:,} calibration rows it is at least {share:.3g} %",
+        delta=delta,
+        detail=f"with these {n:,} calibration rows it is at least {least:.3g} %",
     )
     return [marginal, given]

@@ -16,8 +16,16 @@ import numpy as np
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import CrossWitness
 from certus.typing import Array, Fit
-from certus.verify.conformal import PERCENT, SCORES, row_scores, score_of
-from certus.verify.deciding import refused, status_of
+from certus.verify.conformal import (
+    LABELS,
+    PERCENT,
+    SCORES,
+    commonest,
+    row_scores,
+    score_of,
+    stated_status,
+)
+from certus.verify.deciding import refused
 from certus.verify.stating import Checked
 from certus.verify.statistical import outwards
 
@@ -49,8 +57,9 @@ def check_cross(
     if reason:
         return [refused("coverage", reason, "")], Status.REFUTED, marks
     kinds = {score_of(each.estimator_) for each in members if each is not None}
-    claims = [cross_claim(scores, folds, sorted(kinds), witness.repeated)]
-    return claims, status_of(claims[0]), marks
+    alone = commonest(y) if kinds <= set(LABELS) else None
+    claims = [cross_claim(scores, folds, sorted(kinds), witness.repeated, alone)]
+    return claims, stated_status(claims[0]), marks
 
 
 def _flaw(scores: Array, folds: Array, k: int) -> str:
@@ -84,7 +93,13 @@ def cross_scores(members: list[Any], folds: Array, X: Any, y: Array) -> Array:
     return found
 
 
-def cross_claim(scores: Array, folds: Array, kinds: list[str], repeated: bool) -> Claim:
+def cross_claim(
+    scores: Array,
+    folds: Array,
+    kinds: list[str],
+    repeated: bool,
+    alone: str | None = None,
+) -> Claim:
     """The coverage of CV+ intervals or sets that are asked for at 90 %.
 
     Parameters
@@ -95,6 +110,8 @@ def cross_claim(scores: Array, folds: Array, kinds: list[str], repeated: bool) -
         Keys of ``SCORES``.
     repeated : bool
         Whether the choice of the model was repeated without each fold.
+    alone : str, optional
+        Why the coverage is reached without a model.
 
     Examples
     --------
@@ -128,12 +145,13 @@ def cross_claim(scores: Array, folds: Array, kinds: list[str], repeated: bool) -
     value = max(0.0, float(np.nextafter(float(floor), 0.0)))
     share = outwards(100 * value, up=False, digits=3)
     return Claim(
-        *("coverage", Strength.STATISTICAL, value, None, True, about),
+        *("coverage", Strength.STATISTICAL, value),
+        objective=about,
         theorem=f"CV+ at {float(half):g} with {k} folds of {n // k:,} rows: coverage "
         "is at least 1 − α − min{2(1 − 1/K)/(n/K + 1), (1 − K/n)/(K + 1)}",
         assumptions=(_ALIKE, _APART),
         detail=f"{what} asked for at {PERCENT} % hold at least {share:.3g} % of new "
-        "rows on average",
+        f"rows on average{'' if alone is None else f'; {alone}'}",
     )
 
 

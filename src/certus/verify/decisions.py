@@ -25,6 +25,7 @@ from certus.typing import Array
 from certus.verify.deciding import measured, refused
 from certus.verify.ranking import MetricEnds, recall_place, wide_enough
 from certus.verify.statistical import ROWS, clopper_pearson, number, outwards
+from certus.verify.together import DeltaShares
 
 HALF = 0.5
 
@@ -91,7 +92,7 @@ def cost_claims(
     threshold: float,
     costs: Costs,
     *,
-    delta: float = 0.05,
+    shares: DeltaShares,
     independent: bool = True,
     rows: str = "held-out rows",
 ) -> tuple[Claim, ...]:
@@ -99,14 +100,16 @@ def cost_claims(
 
     Parameters
     ----------
-    hit, chance, threshold, costs, delta
+    hit, chance, threshold, costs
         As in :func:`cost_intervals`.
+    shares : DeltaShares
+        How the failure probability is divided; these claims were asked for.
     independent : bool, default=True
         Whether the rows are independent; if not, the costs are MEASURED.
     rows : str
         What the rows are called.
     """
-    here, half, saved = cost_intervals(hit, chance, threshold, costs, delta)
+    here, half, saved = cost_intervals(hit, chance, threshold, costs, shares.asked)
     seen = f"{len(hit):,} {rows}"
     about = f"{costs.fp:g} for a false alarm, {costs.fn:g} for a miss; {seen}"
     start = f"{number(here.value)} a row at threshold {number(threshold)}"
@@ -127,22 +130,25 @@ def cost_claims(
         here.high,
         f"{start}, {between(here)} on new rows ({naive}, {between(half)})",
         about,
-        delta,
+        shares,
     )
     if threshold == HALF:
         return (cost,)
     gain = f"{number(saved.value)} a row against 0.5, {between(saved)} on new rows"
-    return cost, _claim("cost_saved", saved.low, gain, about, delta)
+    return cost, _claim("cost_saved", saved.low, gain, about, shares)
 
 
-def _claim(name: str, value: float, detail: str, about: str, delta: float) -> Claim:
+def _claim(
+    name: str, value: float, detail: str, about: str, shares: DeltaShares
+) -> Claim:
     return Claim(
-        *(name, Strength.STATISTICAL, value, None, True, about),
-        "joint Clopper–Pearson: false alarms and misses at both thresholds",
-        (*ROWS, "the threshold was chosen without these rows"),
-        delta,
-        0.0,
-        detail,
+        *(name, Strength.STATISTICAL, value),
+        objective=about,
+        theorem="joint Clopper–Pearson: false alarms and misses at both thresholds; "
+        f"{shares.said}",
+        assumptions=(*ROWS, "the threshold was chosen without these rows"),
+        delta=shares.whole,
+        detail=detail,
     )
 
 
@@ -227,18 +233,21 @@ def recall_claims(
     chance: Array,
     recall: float,
     *,
-    delta: float = 0.05,
+    shares: DeltaShares,
     rows: str = "held-out rows",
 ) -> tuple[float | None, tuple[Claim, ...]]:
     """The threshold, ``kept_recall``, ``false_alarms`` and their precision, or why not.
 
     Parameters
     ----------
-    hit, chance, recall, delta
+    hit, chance, recall
         As in :func:`recall_threshold`.
+    shares : DeltaShares
+        How the failure probability is divided; these claims were asked for.
     rows : str
         What the rows are called.
     """
+    delta = shares.asked
     found = recall_threshold(hit, chance, recall, delta)
     own = int(np.count_nonzero(hit))
     about = f"P(found | positive) at a threshold from {own:,} positive {rows}"
@@ -255,9 +264,9 @@ def recall_claims(
     kept = Claim(
         *("kept_recall", Strength.STATISTICAL, recall, recall, True, about),
         "order statistics: P(share below the j-th smallest of n scores > 1 − recall) "
-        "≤ P(Bin(n, 1 − recall) < j)",
+        f"≤ P(Bin(n, 1 − recall) < j); {shares.said}",
         ROWS,
-        delta,
+        shares.whole,
         0.0,
         words,
     )
@@ -270,11 +279,12 @@ def recall_claims(
     other = f"P(said positive | negative) at this threshold, {alarms.n:,} {rows}"
     told = f"{ends(alarms)} of new negative rows; {ends(precise)} of those found are "
     second = Claim(
-        *("false_alarms", Strength.STATISTICAL, alarms.high, None, True, other),
-        "Clopper–Pearson: the threshold does not depend on the negative rows",
-        (*ROWS,),
-        delta,
-        0.0,
-        f"{told}positive",
+        *("false_alarms", Strength.STATISTICAL, alarms.high),
+        objective=other,
+        theorem="Clopper–Pearson: the threshold does not depend on the negative rows; "
+        f"{shares.said}",
+        assumptions=(*ROWS,),
+        delta=shares.whole,
+        detail=f"{told}positive",
     )
     return found.threshold, (kept, second)

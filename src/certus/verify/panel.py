@@ -1,7 +1,7 @@
 """The panel: every usual metric of one predictor, each with what can be said of it.
 
-All intervals of a panel hold together with probability 1 − δ: half of δ is spent on the
-metric that was asked for, the other half in equal parts on the rest.
+All intervals of a panel hold together with probability 1 − δ, and so do the statements
+that are made beside it: ``together`` divides δ.
 
     error, recalls, precision     Clopper–Pearson, given the rows that they are about
     balanced error, F-beta        from the recalls, and from recall and precision
@@ -25,7 +25,7 @@ import numpy as np
 
 from certus.certificate import Claim, Strength
 from certus.typing import Array
-from certus.verify.amounts import amount_claims
+from certus.verify.amounts import amount_claims, bounded_metrics
 from certus.verify.deciding import measured, refused
 from certus.verify.ranking import MetricEnds, auc_interval, average_precision_interval
 from certus.verify.statistical import (
@@ -38,6 +38,7 @@ from certus.verify.statistical import (
     number,
     outwards,
 )
+from certus.verify.together import DeltaShares, share_out
 
 #: Smallest probability that the log loss sees, so that it is bounded by its logarithm.
 CLIP = 1e-3
@@ -95,7 +96,7 @@ class Said(NamedTuple):
 
     @property
     def probabilities(self) -> tuple[Array, Array]:
-        """Shares and classes, where the model gives them."""
+        """DeltaShares and classes, where the model gives them."""
         if self.shares is None or self.classes is None:
             raise ValueError("shares and classes are needed; the model has none.")
         return self.shares, self.classes
@@ -288,8 +289,60 @@ _PANEL: dict[str, tuple[_Interval, bool, bool]] = {
 _GROUPED = ("log_loss", "brier", "error")
 
 
+def _names(said: Said) -> list[str]:
+    """The metrics that this model and these labels have."""
+    return [
+        name
+        for name, (_, shares, two) in _PANEL.items()
+        if (said.shares is not None or not shares) and (said.two or not two)
+    ]
+
+
+def panel_shares(
+    said: Said,
+    metric: str,
+    *,
+    delta: float = 0.05,
+    ordered: bool = False,
+    bounds: tuple[float, float] | None = None,
+    asked: int = 0,
+    others: int = 0,
+) -> DeltaShares:
+    """How delta is divided among the intervals of the panel and statements beside it.
+
+    Parameters
+    ----------
+    said, metric, delta, ordered, bounds
+        As in :func:`panel_claims`.
+    asked, others : int
+        Statements that are made beside the panel: asked for, and others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.verify.panel import Said, panel_shares
+    >>> said = Said(np.array([0, 1]), np.array([0, 1]), None, np.array([0, 1]), 1)
+    >>> panel_shares(said, "error", others=1).count
+    6
+    """
+    if said.classes is None:
+        names = bounded_metrics(metric) if bounds is not None else []
+        names = [] if _why_not(said, ordered) else names
+    else:
+        grouped = said.groups is not None
+        names = [n for n in _names(said) if not grouped or n in _GROUPED]
+        names = [] if ordered else names
+    own = int(metric in names)
+    return share_out(delta, asked + own, others + len(names) - own)
+
+
 def panel_intervals(
-    said: Said, metric: str, *, delta: float = 0.05, at: float = 1.0
+    said: Said,
+    metric: str,
+    *,
+    delta: float = 0.05,
+    at: float = 1.0,
+    shares: DeltaShares | None = None,
 ) -> dict[str, MetricEnds]:
     """All intervals of a classifier; they hold together, except with chance delta.
 
@@ -298,11 +351,13 @@ def panel_intervals(
     said : Said
         What the model said about rows it had not seen.
     metric : str
-        The one that was asked for, which gets half of delta.
+        The one that was asked for.
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold.
     at : float, default=1.0
         β of F-beta.
+    shares : DeltaShares, optional
+        How delta is divided, where more is stated than this panel.
 
     Examples
     --------
@@ -317,19 +372,13 @@ def panel_intervals(
     ['log_loss', 'brier', 'auc', 'average_precision', 'error', 'balanced_error', \
 'recall', 'precision', 'f_beta', 'calibration']
     """
-    names = [
-        name
-        for name, (_, shares, two) in _PANEL.items()
-        if (said.shares is not None or not shares) and (said.two or not two)
-    ]
-    found = {}
-    for name in names:
-        only = len(names) == 1
-        share = 0.5 if name == metric else 0.5 / max(1, len(names) - 1)
-        if metric not in names:
-            share = 1.0 / len(names)
-        found[name] = _PANEL[name][0](said, delta * (1.0 if only else share), at)
-    return found
+    shares = shares or panel_shares(said, metric, delta=delta)
+    return {
+        name: _PANEL[name][0](
+            said, shares.asked if name == metric else shares.other, at
+        )
+        for name in _names(said)
+    }
 
 
 def panel_claims(
@@ -340,6 +389,7 @@ def panel_claims(
     at: float = 1.0,
     ordered: bool = False,
     bounds: tuple[float, float] | None = None,
+    shares: DeltaShares | None = None,
     rows: str = "held-out rows",
 ) -> tuple[Claim, ...]:
     """State every usual metric of one predictor on new rows, the one asked for first.
@@ -359,6 +409,8 @@ def panel_claims(
         Whether the rows come later in time than those of the fit.
     bounds : (low, high), optional
         Bounds of an amount, known before the data; predictions are cut to them.
+    shares : DeltaShares, optional
+        How delta is divided, where more is stated than this panel.
     rows : str
         What the rows are called in the sentences.
 
@@ -366,24 +418,24 @@ def panel_claims(
     -------
     tuple of Claim
     """
+    if shares is None:
+        shares = panel_shares(said, metric, delta=delta, ordered=ordered, bounds=bounds)
     if said.classes is None:
         return amount_claims(
             said.truth,
             said.guess,
             metric,
-            delta=delta,
+            shares=shares,
             at=at,
             why=_why_not(said, ordered),
             bounds=bounds,
             rows=rows,
         )
     beta = at if metric == "f_beta" else 1.0
-    found = panel_intervals(said, metric, delta=delta, at=beta)
+    found = panel_intervals(said, metric, at=beta, shares=shares)
     order = sorted(found, key=lambda name: name != metric)
-    count = len(found)
     return tuple(
-        _claim(name, found[name], said, delta, ordered, rows, (beta, count))
-        for name in order
+        _claim(name, found[name], said, shares, ordered, rows, beta) for name in order
     )
 
 
@@ -400,17 +452,17 @@ def _claim(
     name: str,
     ends: MetricEnds,
     said: Said,
-    delta: float,
+    shares: DeltaShares,
     ordered: bool,
     rows: str,
-    told: tuple[float, int],
+    beta: float,
 ) -> Claim:
     title, formula, share, more = _SHOWN[name]
     seen = f"{len(said.truth):,} {rows}"
     if name in ("recall", "precision", "f_beta", "auc", "average_precision"):
         formula += f"; positive label: {_written(said.positive)}"
     if name == "f_beta":
-        formula = f"β = {told[0]:g}: {formula}"
+        formula = f"β = {beta:g}: {formula}"
     if math.isnan(ends.value):
         lacking = "row was said to be positive" if name == "precision" else "such row"
         why = f"nothing can be said: no {lacking} among the {seen}"
@@ -426,14 +478,12 @@ def _claim(
     empty = ends.low <= 0 and ends.high >= top
     fix = "use more held-out rows, which makes the interval narrower"
     return Claim(
-        *(title, Strength.STATISTICAL, ends.low if more else ends.high, None),
-        met=None if empty else True,
+        *(title, Strength.STATISTICAL, ends.low if more else ends.high),
         objective=f"{formula}; {ends.method}, {ends.n:,} of {seen}",
-        theorem=f"{ends.method}; all {told[1]} intervals of the panel hold together "
-        f"with probability at least {1 - delta:.6g}",
+        theorem=f"{ends.method}; {shares.said}",
         assumptions=ROWS if said.groups is None else GROUPS,
-        delta=delta,
-        detail=_sentence(name, value, low, high),
+        delta=shares.whole,
+        detail=_sentence(name, value, low, high, empty),
         fix=fix if empty else "",
     )
 
@@ -444,7 +494,9 @@ def _written(label: Any) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-def _sentence(name: str, value: str, low: str, high: str) -> str:
+def _sentence(name: str, value: str, low: str, high: str, empty: bool) -> str:
+    if empty:
+        return f"{value} on these rows, too few to say anything about new ones"
     if name == "calibration":
         return f"probabilities are off by {value}, and by {low} to {high} on new rows"
     return f"{value}, and between {low} and {high} on new rows like these"

@@ -11,8 +11,8 @@ question alone decides which one is stated:
     groups of rows                      groups are the independent units, not rows
     rows in order of time               a measured number, no interval
 
-An interval over the whole range of the loss says nothing, and is not met. The formulas
-are the verifier's own; failure probabilities are taken smaller by more than rounding.
+A claim is met or missed only where a target was given. The formulas are the verifier's
+own; failure probabilities are taken smaller by more than rounding.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def risk_claims(
         How many models are judged on the same rows (union bound).
     target : float, optional
         Largest risk asked for; the claim is met if the upper end is below. Without it
-        the interval itself is the promise; one over the whole range promises nothing.
+        the claim informs, and is neither met nor missed.
     rows : str
         What the rows are called in the sentences, for example ``"sealed rows"``.
 
@@ -270,7 +270,7 @@ def interval_claim(
     (False, 'use more held-out rows, which makes the interval narrower')
     """
     empty = interval.low <= within[0] and interval.high >= within[1]
-    met: bool | None = target is None or bool(interval.high <= target)
+    met = None if target is None else bool(interval.high <= target)
     met = None if empty and met else met
     near = empty or (target is not None and interval.value <= target)
     more = "use more held-out rows, which makes the interval narrower"
@@ -279,7 +279,8 @@ def interval_claim(
         *(name, Strength.STATISTICAL, interval.high, target, met, objective),
         f"{interval.method}: the interval contains the risk with probability at least "
         f"{1 - interval.delta:.6g} over the draw of the {interval.n:,} units",
-        *(interval.assumptions, interval.delta, 0.0, detail, "" if met else fix),
+        *(interval.assumptions, interval.delta, 0.0, detail),
+        fix if met is False or empty else "",
     )
 
 

@@ -235,7 +235,7 @@ def test_verifier_recomputes_the_scores(regression, classification):
     for X, y, found in (regression, classification):
         told = found.model.calibration_certificate_.evidence
         whole = judge(found.model, told, X, y, level="full")
-        assert whole.status is not Status.REFUTED and whole["coverage"].met
+        assert whole.status is Status.SOLVED and whole["coverage"].value > 0.8
         forged = told.witness._replace(scores=told.witness.scores * 0.5)
         bad = judge(found.model, Evidence("cross", forged), X, y, level="full")
         assert bad.status is Status.REFUTED

@@ -55,6 +55,8 @@ def truths(law):
     }
     if w @ told > 0:
         found["precision"] = float(w @ (p * told)) / float(w @ told)
+        r, q = found["recall"], found["precision"]
+        found["f_beta"] = 2 * q * r / (q + r)
     up, down = w * p / share, w * (1 - p) / (1 - share)
     above = np.greater.outer(p, p) + 0.5 * np.equal.outer(p, p)
     found["auc"] = float(up @ above @ down)
