@@ -231,11 +231,17 @@ def importance(
     mean = values.mean(axis=1)
     sd = deviation(values)
     order = np.argsort(-mean, kind="stable")[:_COLUMNS]
+    what = "" if task.measure.startswith(task.metric.label) else f", {task.measure},"
     caption = (
-        f"{_change(task)}, {task.measure}, when a column is shuffled; mean and "
+        f"{_change(task)}{what} when a column is shuffled; mean and "
         f"standard deviation of {repeats} shuffles on {used.size:,} {rows.kind}. "
         "Columns with the same information share their importance."
     )
+    if used.size < rows.size:
+        caption += (
+            f" These rows are a sample, so the {task.metric.label} before shuffling "
+            f"differs from that of all {rows.size:,}."
+        )
     if len(names) > len(order):
         caption += f" The {len(order)} largest of {len(names):,}."
     return Figure(

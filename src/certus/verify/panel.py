@@ -465,7 +465,8 @@ def _claim(
         formula = f"β = {beta:g}: {formula}"
     if math.isnan(ends.value):
         lacking = "row was said to be positive" if name == "precision" else "such row"
-        why = f"nothing can be said: no {lacking} among the {seen}"
+        word = "AUC" if name == "auc" else name.replace("_", " ")
+        why = f"nothing can be said of the {word}: no {lacking} among the {seen}"
         return refused(title, why, "use more held-out rows", objective=formula)
     show = _percent if share else _plain
     value = show(ends.value, None)
