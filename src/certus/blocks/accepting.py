@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import is_classifier, is_clusterer, is_regressor
+from sklearn.base import is_classifier, is_regressor
 
 from certus.blocks.keys import Blocks, RowBlock, is_blocks
 from certus.blocks.scratch import is_lazy
@@ -26,9 +26,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 #: Models that scale, by the package of one that does not; then by its task.
 BY_PACKAGE = {
     "kernel_ridge": "Ridge on the columns of a Nystroem map",
-    "decomposition": "PCA, TruncatedSVD or FactorAnalysis",
-    "mixture": "GaussianMixture",
-    "cluster": "KMeans",
+    "decomposition": "PCA or TruncatedSVD",
+    "mixture": "PCA (mixtures need all rows)",
+    "cluster": "PCA (clusters need all rows)",
 }
 #: Options of ``fit`` and ``blocks`` that name columns of a file.
 COLUMNS = ("target", "columns")
@@ -96,9 +96,7 @@ def nearest(model: Any) -> str:
         return "LogisticRegression" + more
     if is_regressor(model):
         return "Ridge on the columns of a Nystroem map" if kernel else "Ridge or Lasso"
-    if is_clusterer(model):
-        return "KMeans"
-    return "LogisticRegression, Ridge, PCA or KMeans"
+    return "LogisticRegression, Ridge or PCA"
 
 
 def name_columns(model: Any, rows: Blocks) -> None:

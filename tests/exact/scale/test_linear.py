@@ -118,3 +118,18 @@ def test_targets_out_of_range_and_labels_are_refused() -> None:
         PoissonRegressor(alpha=0.0).fit(blocks(X, np.abs(y)))
     with pytest.raises(NotImplementedError, match="3 classes"):
         LinearSVC().fit(blocks(X, np.arange(len(y)) % 3))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_backward_errors_of_slopes_add_up(intercept: bool) -> None:
+    """With the mean of the residuals at zero, so that the columns alone decide."""
+    X, y, s = table("numbers")
+    rows = blocks(X, y, sample_weight=s, rows=110)
+    model = LinearRegression(fit_intercept=intercept).fit(rows)
+    move = np.array([1e-3, 0.0, -1e-2, 0.0])
+    model.coef_ = model.coef_ + move
+    if intercept:
+        model.intercept_ -= np.average(X, axis=0, weights=s) @ move
+    here, there = certus.certify(model, X, y, s), certus.certify(model, rows)
+    assert here.met is False and there.met is False
+    assert np.isclose(here.value, there.value, rtol=1e-6)
