@@ -177,9 +177,10 @@ def of_rows(X: Any, y: Any, s: Array, *, holes: bool = False) -> dict[str, Any]:
         frame = len(getattr(X, "columns", ())) > 1
         marks = _of_frame(X, some, targets) if frame else _of_sequences(X, n, targets)
     else:
-        if holes and not sparse.issparse(table):
-            table = np.where(np.isnan(table), MISSING, table)
         projected = _project(table)
+        if holes and not sparse.issparse(table) and np.isnan(projected).any():
+            table = np.where(np.isnan(table), MISSING, table)
+            projected = _project(table)
         part = slice(None) if n <= PROJECTED else some
         top = float(np.abs(projected[part]).max(initial=0.0))
         if not np.isfinite(top):

@@ -63,7 +63,7 @@ class Contributions(TableResult):
     background: int
     way: str
     certificate: Certificate
-    cells: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
+    cells: tuple[Sequence[Any], ...] = field(default=(), repr=False)
     told: Any = field(default=None, repr=False)
 
     def __str__(self) -> str:

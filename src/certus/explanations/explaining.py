@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+import numpy as np
 from scipy import stats
 
 from certus.base import check_choice, check_number, generator_of, thread_budget
@@ -142,7 +143,7 @@ def explain(
         background=game.rows.m,
         way=WAYS[found.way],
         certificate=certificate,
-        cells=tuple(map(tuple, game.rows.cells())),
+        cells=game.rows.kept,
         told=told,
     )
 
@@ -229,11 +230,9 @@ def recheck(
 
 def played(game: MixingGame, read: ReadTrees | None = None) -> Played:
     """The parts that the verifier works with."""
-    n, rows = game.rows.n, game.rows
+    rows = game.rows
     plain = game.inner is game.model
-    numbers = game.numbers
-    parts = (None, None) if numbers is None else (numbers[:n], numbers[n:])
-    parts = parts if read is None else (read.rows, read.behind)
+    parts = game.halves if read is None else (read.rows, read.behind)
     encoder = None if plain or game.owner is None else game.encode
     return Played(
         *(game.model, rows.first, rows.background, game.inner),
@@ -241,6 +240,6 @@ def played(game: MixingGame, read: ReadTrees | None = None) -> Played:
         behind=parts[1],
         owner=game.owner,
         encoder=encoder,
-        table=rows.table,
+        table=None if isinstance(rows.first, np.ndarray) else rows.table,
         trees=None if read is None else read.trees,
     )

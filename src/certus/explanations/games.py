@@ -33,16 +33,24 @@ TOGETHER = 1 << 16
 class MixingGame:
     """A model as a function of mixed rows.
 
-    ``table`` has all rows as ``inner`` sees them, or is None if only the whole
-    ``model`` can be asked; ``owner`` has the user's column of each of its columns.
+    ``encoded`` has all rows as ``inner`` sees them, if an encoder comes before it;
+    ``owner`` has the user's column of each of its columns, or is None if only the whole
+    ``model`` can be asked.
     """
 
     model: Any
     rows: StackedRows
     answer: Answer
     inner: Any
-    table: Any
+    encoded: Any
     owner: Array | None
+
+    @cached_property
+    def table(self) -> Any:
+        """All rows as ``inner`` sees them; None if only ``model`` can be asked."""
+        if self.owner is None or self.encoded is not None:
+            return self.encoded
+        return self.rows.table
 
     @property
     def d(self) -> int:
@@ -65,7 +73,18 @@ class MixingGame:
     @cached_property
     def answers(self) -> Array:
         """The answers for all rows and then all background rows."""
-        return ask(self.model, self.answer.method, self.rows.table)
+        parts = (self.rows.first, self.rows.background)
+        if self.encoded is not None or not isinstance(parts[0], np.ndarray):
+            parts = (self.rows.table,)
+        found = np.concatenate([ask(self.model, self.answer.method, p) for p in parts])
+        bad = ~np.isfinite(found).all(axis=1)
+        if bad.any():
+            raise ValueError(
+                "The model answers with NaN or infinity for "
+                f"{int(bad.sum()):,} of the rows and background rows. Leave these rows "
+                "out, or use another output."
+            )
+        return found
 
     def of(self, places: Array) -> Array:
         """The answers for mixed rows, named by a row for each column."""
@@ -98,11 +117,26 @@ class MixingGame:
             return None
         if sparse.issparse(self.table):
             return self.table.tocsr()
-        try:
-            found = np.asarray(self.table)
-            return found if found.dtype.kind == "f" else found.astype(np.float64)
-        except (TypeError, ValueError):
-            return None
+        return _floats(self.table)
+
+    @cached_property
+    def halves(self) -> tuple[Any, Any]:
+        """``numbers`` of the rows and of the background rows."""
+        parts = (self.rows.first, self.rows.background)
+        if self.owner is not None and self.encoded is None:
+            found = tuple(map(_floats, parts))
+            return (None, None) if found[0] is None or found[1] is None else found
+        n, numbers = self.rows.n, self.numbers
+        return (None, None) if numbers is None else (numbers[:n], numbers[n:])
+
+
+def _floats(table: Any) -> Any:
+    """A table as numbers; None if it holds texts."""
+    try:
+        found = np.asarray(table)
+        return found if found.dtype.kind == "f" else found.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
 
 
 def game_of(
@@ -114,19 +148,14 @@ def game_of(
     rows = read_rows(X, background)
     _check_width(model, rows)
     inner, table, owner = _encoded(model, rows)
-    few = np.arange(rows.n, rows.n + min(rows.m, 20))
-    if table is None:
-        answer = answer_of(model, output, take(rows.table, few))
-    else:
-        answer = answer_of(inner, output, take(table, few))
-    game = MixingGame(model, rows, answer, inner, table, owner)
-    bad = ~np.isfinite(game.answers).all(axis=1)
-    if bad.any():
-        raise ValueError(
-            f"The model answers with NaN or infinity for {int(bad.sum()):,} of the "
-            "rows and background rows. Leave these rows out, or use another output."
+    few = np.arange(min(rows.m, 20))
+    if owner is None or table is None:
+        answer = answer_of(
+            model if owner is None else inner, output, take(rows.background, few)
         )
-    return game
+    else:
+        answer = answer_of(inner, output, take(table, rows.n + few))
+    return MixingGame(model, rows, answer, inner, table, owner)
 
 
 def _best_of(model: Any) -> Any:
@@ -166,15 +195,17 @@ def _check_width(model: Any, rows: StackedRows) -> None:
 
 
 def _encoded(model: Any, rows: StackedRows) -> tuple[Any, Any, Array | None]:
-    """The innermost model, all rows as it sees them, and the owner of each column."""
+    """The innermost model, all rows as an encoder gives them, and columns' owners."""
     d = len(rows.columns)
-    table, owner, inner = rows.table, np.arange(d), model
+    table, owner, inner = None, np.arange(d), model
     while True:
         encoder, below = _split(inner)
         if below is None:
             break
-        table = table if encoder is None else encoder.transform(table)
-        more = owners_of(encoder, len(owner), table.shape[1])
+        if encoder is not None:
+            table = encoder.transform(rows.table if table is None else table)
+        width = d if table is None else table.shape[1]
+        more = owners_of(encoder, len(owner), width)
         if more is None:
             return model, None, None
         owner, inner = owner[more], below

@@ -7,6 +7,7 @@ frames of any library are mixed in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,29 +25,38 @@ MOST_BACKGROUND = 100
 
 @dataclass(frozen=True)
 class StackedRows:
-    """n rows to explain, followed by m background rows."""
+    """The rows to explain, and the background rows of the same form."""
 
-    table: Any
-    n: int
-    m: int
+    first: Any
+    background: Any
     columns: tuple[str, ...]
+
+    @property
+    def n(self) -> int:
+        """Rows to explain."""
+        return int(self.first.shape[0])
+
+    @property
+    def m(self) -> int:
+        """Background rows."""
+        return int(self.background.shape[0])
+
+    @cached_property
+    def table(self) -> Any:
+        """The rows to explain, followed by the background rows."""
+        if isinstance(self.first, np.ndarray):
+            return np.concatenate([self.first, self.background])
+        parts = [
+            nw.from_native(p, eager_only=True) for p in (self.first, self.background)
+        ]
+        return nw.concat(parts, how="vertical").to_native()
 
     @cached_property
     def _series(self) -> list[Any] | None:
-        if isinstance(self.table, np.ndarray):
+        if isinstance(self.first, np.ndarray):
             return None
         frame = nw.from_native(self.table, eager_only=True)
         return [frame[name] for name in frame.columns]
-
-    @property
-    def first(self) -> Any:
-        """The rows to explain."""
-        return take(self.table, np.arange(self.n))
-
-    @property
-    def background(self) -> Any:
-        """The background rows."""
-        return take(self.table, np.arange(self.n, self.n + self.m))
 
     def mixed(self, places: Array) -> Any:
         """Rows whose column j is that of row ``places[:, j]``."""
@@ -61,8 +71,16 @@ class StackedRows:
         """The cells, column by column; of the rows to explain, or of all rows."""
         last = self.n + self.m if all_rows else self.n
         if self._series is None:
-            return [self.table[:last, j].tolist() for j in range(len(self.columns))]
+            part = self.table if all_rows else self.first
+            return [part[:, j].tolist() for j in range(len(self.columns))]
         return [series[:last].to_list() for series in self._series]
+
+    @property
+    def kept(self) -> tuple[Sequence[Any], ...]:
+        """The cells of the rows to explain, column by column, as they are now."""
+        if self._series is None:
+            return tuple(np.array(self.first).T)
+        return tuple(map(tuple, self.cells()))
 
 
 def read_rows(X: Any, background: MatrixLike | None) -> StackedRows:
@@ -85,11 +103,8 @@ def read_rows(X: Any, background: MatrixLike | None) -> StackedRows:
         raise ValueError("background has no rows. Pass at least one background row.")
     names = _names(X)
     _same_columns(X, behind)
-    if isinstance(X, np.ndarray):
-        table = np.concatenate([X, np.asarray(behind)])
-    else:
-        table = _stacked(X, behind)
-    return StackedRows(table, n, int(behind.shape[0]), names)
+    behind = np.asarray(behind) if isinstance(X, np.ndarray) else _alike(X, behind)
+    return StackedRows(X, behind, names)
 
 
 def _readable(X: Any, name: str) -> Any:
@@ -140,12 +155,11 @@ def _same_columns(X: Any, behind: Any) -> None:
         )
 
 
-def _stacked(X: Any, behind: Any) -> Any:
+def _alike(X: Any, behind: Any) -> Any:
+    """The background with the types of the columns of X."""
     above, below = (nw.from_native(part, eager_only=True) for part in (X, behind))
-    types = [below.schema[name] == kind for name, kind in above.schema.items()]
-    if not all(types):
-        wrong = [name for name, same in zip(above.columns, types) if not same]
-        below = below.with_columns(
-            *[nw.col(name).cast(above.schema[name]) for name in wrong]
-        )
-    return nw.concat([above, below], how="vertical").to_native()
+    wrong = [name for name, kind in above.schema.items() if below.schema[name] != kind]
+    if not wrong:
+        return behind
+    casts = [nw.col(name).cast(above.schema[name]) for name in wrong]
+    return below.with_columns(*casts).to_native()

@@ -30,6 +30,8 @@ from certus.verify.explained_trees import cost, tree_shares
 BUDGET = {"quick": 20_000, "full": 20_000_000}
 #: Cells (row, background row, leaf or term) that a check by sums may look at.
 CELLS = {"quick": 5_000_000, "full": 10_000_000_000}
+#: Rows that are read at a time.
+PART = 1024
 #: How far sums may be off, as a share of the largest answer; by precision of the model.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 _GAME = "v(S) = mean over {} background rows of f(row on S, background elsewhere)"
@@ -110,8 +112,11 @@ def _worst(off: Array, rounding: Array, scale: Array) -> Number:
 
 def _additivity(told: ToldShares, f: Array, scale: Array, tol: float, m: int) -> Claim:
     n, d, _ = told.values.shape
-    total = told.values.sum(axis=1) + told.base
-    size = np.abs(told.values).sum(axis=1) + np.abs(told.base) + np.abs(f)
+    total, size, ones = np.empty_like(f), np.abs(told.base) + np.abs(f), np.ones(d)
+    for i in range(0, n, PART):  # rows that stay in the cache
+        part = told.values[i : i + PART].swapaxes(1, 2)
+        total[i : i + PART] = part @ ones + told.base
+        size[i : i + PART] += np.abs(part) @ ones
     off = np.abs(total - f)
     off = np.where(np.isnan(off), np.inf, off)
     size = np.where(np.isfinite(off), size, 0.0)
@@ -180,19 +185,21 @@ def _linear(told: ToldShares, played: Played, scale: Array, tol: float) -> Claim
     m = behind.shape[0]
     centre = np.asarray(behind.mean(axis=0)).ravel()
     spread = np.asarray(abs(behind).mean(axis=0)).ravel()
-    size = abs(rows).max(axis=0)
-    size = np.asarray(size.todense() if sparse.issparse(size) else size).ravel()
-    size = size + spread
-    off, rounding = np.zeros(k), np.zeros(k)
+    size, off = np.zeros(len(owner)), np.zeros(k)
     group = sparse.csr_array(
         (np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(d, len(owner))
     )
-    per_column = group @ (np.abs(W) * size).T  # (d, k)
+    for i in range(0, n, PART):
+        part, values = rows[i : i + PART], told.values[i : i + PART]
+        top = abs(part).max(axis=0)
+        top = top.toarray().ravel() if sparse.issparse(top) else top
+        size = np.maximum(size, top)
+        for k_, w in enumerate(W):
+            gap = _shares(part, centre, w, owner, d) - values[:, :, k_]
+            worst = float(np.abs(gap).max())
+            off[k_] = np.inf if math.isnan(worst) else max(off[k_], worst)
+    per_column = group @ (np.abs(W) * (size + spread)).T  # (d, k)
     rounding = gamma(m + len(owner) + 6) * per_column.max(axis=0)
-    for k_, w in enumerate(W):
-        expected = _shares(rows, centre, w, owner, d)
-        gap = np.abs(expected - told.values[:, :, k_]).max()
-        off[k_] = np.inf if np.isnan(gap) else gap
     found = _worst(off, rounding, scale)
     return proved(
         *(name, found, tol),

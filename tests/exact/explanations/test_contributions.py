@@ -19,6 +19,7 @@ from sklearn.svm import SVR
 
 import certus
 from certus.certificate import Strength
+from certus.explanations.explaining import recheck
 
 X, y = load_diabetes(return_X_y=True)
 FLOWERS, KINDS = load_iris(return_X_y=True)
@@ -164,3 +165,22 @@ def test_additive_models_and_their_pairs() -> None:
     assert found.way.startswith("closed form of an additive model")
     np.testing.assert_allclose(found.values, slow.values, atol=1e-10)
     assert found.certificate["contributions"].met
+
+
+def test_many_rows_have_the_contributions_of_a_few():
+    rng = np.random.default_rng(5)
+    A = rng.normal(size=(40_000, 30))
+    model = Ridge().fit(A[:500], A[:500] @ rng.normal(size=(30, 2)))
+    many = certus.explain(model, A, A[:20])
+    few = certus.explain(model, A[-300:], A[:20])
+    assert many.certificate.met and many.certificate["contributions"].met
+    np.testing.assert_allclose(many.values[-300:], few.values, atol=1e-12)
+    before = many.cells[3][0]
+    A[0, 3] = 99.0  # cells are those of the call
+    assert many.cells[3][0] == before
+    wrong = many.told._replace(values=many.told.values.copy())
+    wrong.values[-1, 3, 1] += 1e-3
+    wrong.values[-1, 4, 1] -= 1e-3
+    A[0, 3] = before
+    found = recheck(wrong, model, A, A[:20], None, "quick")
+    assert found["additivity"].met and found["contributions"].met is False
