@@ -43,12 +43,11 @@ print(claim.detail)
 
 # %%
 # The free model follows the noise, the constrained one falls. The edited leaf is a step
-# up, at the price that the claim names.
+# up, between the two prices that the claim names.
 
 grid = np.linspace(1, 10, 1000)
-at, place = (
-    float(each) for each in claim.detail.split("passes ")[1].split(" where 1: ")
-)
+first = claim.detail.split("rows {0: ")[1].split("}")[0]
+at, place = (float(each) for each in first.split(", 1: "))
 rows = np.column_stack([grid, np.full(1000, place)])
 
 figure, axes = plt.subplots(figsize=(7, 4))

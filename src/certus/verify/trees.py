@@ -21,6 +21,7 @@ import numpy as np
 from scipy import special
 
 from certus.certificate import Claim, Status
+from certus.searches.held_out import held_out_rows
 from certus.typing import Array, Fit
 from certus.verify import data, stating, tree_leaves, tree_reading, tree_walks
 from certus.verify import deciding as bd
@@ -35,6 +36,10 @@ AGREE, AGREE32 = 1e-12, 1e-5
 QUICK = 2_000_000
 #: Largest score change by a unit of each link.
 _SLOPE = {"identity": 1.0, "shares": 1.0, "logistic": 0.25, "softmax": 0.5}
+_UNKNOWN = (
+    "early stopping held out rows, and random_state does not say which (give it an "
+    "integer)"
+)
 _CHANGED = "restore the model file, or fit again"
 
 
@@ -69,8 +74,6 @@ def _lightgbm(model: Fit) -> Statement:
 
 def _xgboost(model: Fit) -> Statement:
     told = model.get_params().get("monotone_constraints")
-    if isinstance(told, str):
-        told = [int(each) for each in told.strip("() ").split(",") if each.strip()]
     signs = _signs(model, told)
     return Statement(tree_reading.of_xgboost, tree_leaves.xgboost, signs)
 
@@ -78,6 +81,8 @@ def _xgboost(model: Fit) -> Statement:
 def _signs(model: Fit, told: Any) -> dict[int, int]:
     if told is None:
         return {}
+    if isinstance(told, str):  # as XGBoost takes it
+        told = [int(each) for each in told.strip("() ").split(",") if each.strip()]
     if isinstance(told, dict):
         names = [str(name) for name in model.feature_names_in_]
         return {names.index(str(c)): int(s) for c, s in told.items() if int(s)}
@@ -121,11 +126,14 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     steps = max(1, n * len(trees.trees))
     full = given.level == "full" or steps <= QUICK
     claims = [_same_claim(model, trees, given.X, X, full)]
-    kept = _rows_used(given.witness, n)
-    recipe = stated.recipe(model)
+    kept, recipe = _rows_used(given.witness, n), stated.recipe(model)
+    drawn = None
     if kept is None:
-        recipe = _unknown_split(model, recipe)
         kept = np.ones(n, dtype=bool)
+        if _stopped_early(model):
+            drawn = held_out_rows(model, given.y)
+            recipe = recipe if drawn is not None else recipe._replace(why=_UNKNOWN)
+            kept[slice(0) if drawn is None else drawn] = False
     stages = len(trees.trees)
     if not full:
         stages = max(1, QUICK // max(1, n * trees.per_stage))
@@ -138,7 +146,10 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         trees_few = trees
     used = kept & (s > 0)
     rows = tree_leaves.LeafTargets(X[used], y[used], s[used])
-    claims.append(tree_leaves.claim(recipe, trees_few, rows, stages))
+    leaves = tree_leaves.claim(recipe, trees_few, rows, stages)
+    if drawn is not None and leaves.met is False:  # the guess may be wrong
+        leaves = tree_leaves.claim(recipe._replace(why=_UNKNOWN), trees_few, rows, 0)
+    claims.append(leaves)
     if stated.signs:
         claims.append(_monotone_claims(trees, stated.signs, X.shape[1]))
     claims.append(_range_claim(trees))
@@ -190,15 +201,9 @@ def _rows_used(witness: Any, n: int) -> Array | None:
     return used
 
 
-def _unknown_split(
-    model: Fit, recipe: tree_leaves.LeafRecipe
-) -> tree_leaves.LeafRecipe:
+def _stopped_early(model: Fit) -> bool:
     split = getattr(model, "do_early_stopping_", False)
-    if split and getattr(model, "validation_fraction", None) is not None:
-        return recipe._replace(
-            why="early stopping held out rows, and the model does not say which"
-        )
-    return recipe
+    return bool(split) and getattr(model, "validation_fraction", None) is not None
 
 
 # -- predictions ------------------------------------------------------------------
@@ -308,13 +313,12 @@ def _monotone_claim(
         if moved >= 0:
             why = f"whether the score {way} with column {column} is lost in rounding"
             return bd.refused("monotone_trees", why, "")
-        cells = [f"{c}: {v:.9g}" for c, v in enumerate(pair[0]) if c in fall.box]
-        at = f" where {', '.join(cells)}" if cells else ""
+        rows = " and ".join(_told(row, {column, *fall.box}) for row in pair)
         return bd.proved(
             *("monotone_trees", Number(-moved), 0.0),
             "",
             missed=f"the score moves the wrong way by {-moved:.3g} as column {column} "
-            f"passes {pair[0][column]:.9g}{at}",
+            f"grows: it is {found[0]:.9g} and {found[1]:.9g} at the rows {rows}",
             fix="report this to the library, or fit without the constraint",
             **words,
         )
@@ -323,6 +327,13 @@ def _monotone_claim(
         f"the score {way} with column {column}, or stays, wherever the rest is",
         **words,
     )
+
+
+def _told(row: Array, columns: set[int]) -> str:
+    """A row in digits that give it back, by column; other cells are 0."""
+    cells = [f"{c}: {float(row[c])!r}" for c in sorted(columns)]
+    rest = ", rest: 0" if len(cells) < len(row) else ""
+    return f"{{{', '.join(cells)}{rest}}}"
 
 
 def _range_claim(trees: tree_reading.Forest) -> Claim:

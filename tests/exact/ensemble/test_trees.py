@@ -164,6 +164,13 @@ def test_rows_drawn_at_random_are_refused_by_name():
     stopped = theirs.HistGradientBoostingRegressor(early_stopping=True, max_iter=5)
     claim = certus.certify(stopped.fit(X, Y), X, Y)["leaf_values"]
     assert "early stopping held out rows" in claim.detail
+    for y, kind in ((Y, "Regressor"), (Y > 0, "Classifier")):
+        made = getattr(theirs, f"HistGradientBoosting{kind}")
+        stopped = made(early_stopping=True, max_iter=5, random_state=3).fit(X, y)
+        assert certus.certify(stopped, X, y)["leaf_values"].met
+        stopped.random_state = 4  # not the seed of the fit
+        claim = certus.certify(stopped, X, y)["leaf_values"]
+        assert claim.strength.value == "refused"
 
 
 def test_no_score_leaves_the_proved_range():

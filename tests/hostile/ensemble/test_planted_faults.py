@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -82,6 +83,16 @@ def test_a_constraint_violated_in_one_deep_leaf_is_found():
     model.trees_ = changed(trees, "value", leaf, low)
     claim = certus.certify(model, X, Y)["monotone_trees"]
     assert claim.met is False and "moves the wrong way" in claim.detail
+    # The claim names two rows that anyone can try.
+    named = re.findall(r"\{([^}]*)\}", claim.detail)
+    rows = np.zeros((2, X.shape[1]))
+    for row, cells in zip(rows, named, strict=True):
+        for column, value in re.findall(r"(\d+): ([^,]+)", cells):
+            row[int(column)] = float(value)
+    assert (np.delete(rows[0], 1) == np.delete(rows[1], 1)).all()
+    assert rows[0, 1] < rows[1, 1]
+    first, second = model.predict(rows)
+    assert first - second == pytest.approx(claim.value, abs=1e-9) and first > second
 
 
 def test_an_edited_file_is_found(tmp_path):
