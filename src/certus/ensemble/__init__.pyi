@@ -1,4 +1,6 @@
 # Written by `make stubs` from the rows of the package; do not edit.
+from certus.ensemble.boosted_classifier import BoostedTreesClassifier as BoostedTreesClassifier
+from certus.ensemble.boosted_regressor import BoostedTreesRegressor as BoostedTreesRegressor
 from certus.ensemble.extra_classifier import ExtraTreesClassifier as ExtraTreesClassifier
 from certus.ensemble.extra_regressor import ExtraTreesRegressor as ExtraTreesRegressor
 from certus.ensemble.hist_classifier import HistGradientBoostingClassifier as HistGradientBoostingClassifier

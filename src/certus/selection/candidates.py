@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,7 +139,8 @@ class CandidateRow(NamedTuple):
     its module in scikit-learn; "" where it is not a candidate. For the size of a table,
     ``params`` are its arguments and ``too_costly`` is the reason to leave it out, if
     there is one; ``metrics`` are those that it is a candidate for, all of them if
-    empty. The rest is as in :class:`Candidate`.
+    empty. ``needs`` is a package without which it is no candidate. The rest is as in
+    :class:`Candidate`.
     """
 
     name: str
@@ -153,11 +155,14 @@ class CandidateRow(NamedTuple):
     metrics: tuple[str, ...] = ()
     late: bool = False
     strong: bool = False
+    needs: str = ""
 
     def made_for(self, size: Size) -> Candidate | None:
         """The candidate for a table of this size, if it is one there."""
         module, _, name = (self.labels if size.labels else self.amounts).rpartition(":")
         if not name or (self.metrics and size.metric.name not in self.metrics):
+            return None
+        if self.needs and find_spec(self.needs) is None:
             return None
         foreign = getattr(import_module(module), name) if module else None
         cls = foreign or load_class(ESTIMATORS[name])
@@ -381,6 +386,35 @@ def _boosting(size: Size) -> dict[str, Any]:
     return {**chosen, "loss": loss} if loss else chosen
 
 
+#: What each library calls the loss of a metric.
+_OBJECTIVES = {
+    "lightgbm": {
+        **{"poisson": "poisson", "gamma": "gamma"},
+        **{"mae": "regression_l1", "pinball": "quantile"},
+    },
+    "xgboost": {
+        **{"poisson": "count:poisson", "gamma": "reg:gamma"},
+        **{"mae": "reg:absoluteerror", "pinball": "reg:quantileerror"},
+    },
+}
+
+
+def _library(library: str) -> Callable[[Size], dict[str, Any]]:
+    """The arguments of boosting by another library, with the metric's own loss."""
+
+    def params(size: Size) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        loss = _OBJECTIVES[library].get(size.metric.name)
+        if loss and not size.labels:
+            options["objective"] = loss
+        if loss and size.metric.name == "pinball":
+            level = "alpha" if library == "lightgbm" else "quantile_alpha"
+            options[level] = size.metric.at or 0.5
+        return {"library": library, "options": options, "random_state": size.seed}
+
+    return params
+
+
 def _many_rows(size: Size) -> str:
     return f"only up to {KERNEL_ROWS:,} rows" if size.n > KERNEL_ROWS else ""
 
@@ -517,5 +551,18 @@ CANDIDATES: tuple[CandidateRow, ...] = (
         weight=4.0,
         too_costly=lambda size: _many_labels(size) or _many_dense(size),
         strong=True,
+    ),
+    *(
+        CandidateRow(
+            name,
+            amounts="BoostedTreesRegressor",
+            labels="BoostedTreesClassifier",
+            params=_library(library),
+            weight=4.0,
+            too_costly=lambda size: _many_labels(size) or _many_dense(size),
+            strong=True,
+            needs=library,
+        )
+        for name, library in (("LightGBM", "lightgbm"), ("XGBoost", "xgboost"))
     ),
 )

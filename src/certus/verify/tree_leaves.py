@@ -23,6 +23,7 @@ from certus.certificate import Claim
 from certus.typing import Array, Fit
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
+from certus.verify.stating import is_ours
 from certus.verify.tree_reading import Forest
 from certus.verify.tree_walks import add_leaf, leaves_of
 
@@ -42,6 +43,7 @@ class LeafRecipe(NamedTuple):
     factor: float = 1.0  # of second derivatives
     class_weight: Any = None
     first: bool = False  # the first tree holds the start as well
+    sums32: bool = False  # scores were added as float32 numbers
     why: str = ""
 
 
@@ -84,8 +86,14 @@ def forest(model: Fit) -> LeafRecipe:
 
 def lightgbm(model: Fit) -> LeafRecipe:
     """Of LightGBM, from the parameters in the model's text."""
-    text = model.booster_.model_to_string()
-    lines = text.partition("\nparameters:\n")[2].splitlines()
+    if is_ours(model):
+        text, weights = model.settings_, dict(model.options or {}).get("class_weight")
+        sets = bool((np.asarray(model.trees_.category) >= 0).any())
+    else:
+        text, weights = model.booster_.model_to_string(), model.class_weight
+        counts = {line for line in text.splitlines() if line[:8] == "num_cat="}
+        sets, text = counts != {"num_cat=0"}, text.partition("\nparameters:\n")[2]
+    lines = text.splitlines()
     pairs = (line[1:-1].partition(": ")[::2] for line in lines if line[:1] == "[")
     told = dict(pairs)
     if told.get("boosting") != "gbdt":
@@ -101,12 +109,9 @@ def lightgbm(model: Fit) -> LeafRecipe:
             return _refuse(f"{name} moves leaves after they were computed")
     if told.get("monotone_constraints", "").strip("0, "):
         return _refuse("monotone_constraints move leaves after they were computed")
-    if float(told.get("scale_pos_weight", 1)) != 1 or model.class_weight is not None:
+    if float(told.get("scale_pos_weight", 1)) != 1 or weights is not None:
         return _refuse("weights of classes inside LightGBM are not repeated here")
-    if "num_cat=0" not in text or any(
-        line.startswith("num_cat=") and line != "num_cat=0"
-        for line in text.splitlines()
-    ):
+    if sets:
         return _refuse("splits by categories have penalties of their own (cat_l2)")
     kinds = {"regression": "squared", "binary": "logistic", "multiclass": "softmax"}
     kind = kinds.get(told.get("objective", ""), "")
@@ -120,7 +125,9 @@ def lightgbm(model: Fit) -> LeafRecipe:
 
 def xgboost(model: Fit) -> LeafRecipe:
     """Of XGBoost, from its parameters."""
-    told = json.loads(model.get_booster().save_config())["learner"]
+    ours = is_ours(model)
+    text = model.settings_ if ours else model.get_booster().save_config()
+    told = json.loads(text)["learner"]
     grown = told["gradient_booster"]
     if grown["name"] != "gbtree":
         return _refuse(f"booster={grown['name']!r} drops trees")
@@ -143,7 +150,7 @@ def xgboost(model: Fit) -> LeafRecipe:
         return _refuse("scale_pos_weight is not repeated here")
     factor = 2.0 if kind == "softmax" else 1.0
     rate, l2, l1 = (float(param[n]) for n in ("learning_rate", "lambda", "alpha"))
-    return LeafRecipe(kind, rate, l2, l1, factor)
+    return LeafRecipe(kind, rate, l2, l1, factor, sums32=True)
 
 
 # -- the check --------------------------------------------------------------------
@@ -220,7 +227,7 @@ def _stages(recipe: LeafRecipe, trees: Forest, rows: LeafTargets, stages: int) -
         scores += _average(recipe, rows, len(trees.start))
     begin = scores.copy()
     for stage in range(stages):
-        g, h, noise = _slopes(recipe, scores, rows, trees.sums32)
+        g, h, noise = _slopes(recipe, scores, rows)
         for t in range(stage * k, (stage + 1) * k):
             tree, c = trees.trees[t], max(0, trees.output[t])
             leaf, n = leaves_of(tree, rows.X, trees.strict), len(tree.feature)
@@ -254,7 +261,7 @@ def _average(recipe: LeafRecipe, rows: LeafTargets, k: int) -> Array:
 
 
 def _slopes(
-    recipe: LeafRecipe, scores: Array, rows: LeafTargets, sums32: bool
+    recipe: LeafRecipe, scores: Array, rows: LeafTargets
 ) -> tuple[Array, Array, Array]:
     """First and second derivatives by row and output, and what float32 may change."""
     s = rows.s[:, None]
@@ -276,5 +283,5 @@ def _slopes(
         else:
             h = y * np.exp(-scores)
             g = 1 - h
-    noise = h * (np.abs(scores) + np.abs(y)) if sums32 else np.zeros_like(g)
+    noise = h * (np.abs(scores) + np.abs(y)) if recipe.sums32 else np.zeros_like(g)
     return s * g, s * h, s * noise

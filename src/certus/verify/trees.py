@@ -78,6 +78,15 @@ def _xgboost(model: Fit) -> Statement:
     return Statement(tree_reading.of_xgboost, tree_leaves.xgboost, signs)
 
 
+def _boosted(model: Fit) -> Statement:
+    """Of LightGBM or XGBoost, kept by certus with what the library said."""
+    told = dict(model.options or {}).get("monotone_constraints")
+    if model.library not in ("lightgbm", "xgboost"):
+        raise stating.Refusal(f"library={model.library!r:.40} is not known", "")
+    recipe = getattr(tree_leaves, model.library)
+    return Statement(tree_reading.of_arrays, recipe, _signs(model, told))
+
+
 def _signs(model: Fit, told: Any) -> dict[int, int]:
     if told is None:
         return {}
@@ -100,6 +109,7 @@ READERS: dict[str, stating.Reader] = {
     },
     **dict.fromkeys(("LGBMClassifier", "LGBMRegressor"), _lightgbm),
     **dict.fromkeys(("XGBClassifier", "XGBRegressor"), _xgboost),
+    **dict.fromkeys(("BoostedTreesClassifier", "BoostedTreesRegressor"), _boosted),
 }
 
 

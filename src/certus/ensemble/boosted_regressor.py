@@ -1,0 +1,109 @@
+"""Gradient boosting of numbers by LightGBM or XGBoost, kept as plain arrays.
+
+    f(x) = b + Σ_t value_t(leaf_t(x)),   value = −η·T(G)/(H + λ)
+
+G and H are sums of the first and second derivatives of the loss over the rows of a
+leaf, T shrinks towards 0 by the L1 penalty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import RegressorMixin
+
+from certus._core.rows import numeric_targets
+from certus.base import certified_fit
+from certus.ensemble.boosted import BoostedTrees
+from certus.typing import Array, ArrayLike, MatrixLike
+
+
+class BoostedTreesRegressor(RegressorMixin, BoostedTrees):
+    """Gradient boosting of numbers by LightGBM or XGBoost.
+
+    The library grows the trees. They are kept as plain arrays in ``trees_``, which
+    predict and are saved without the library, and are checked. ``from_fitted`` reads a
+    model that you already have.
+
+    Objective
+    ---------
+    Stage by stage: the leaves' values minimise the loss's expansion to second order,
+    Σᵢ (gᵢ·v + ½·hᵢ·v²) + ½·λ·v² + α·|v|, times the learning rate. The questions are
+    greedy.
+
+    Certificate
+    -----------
+    ``leaf_values`` (PROVED or refused): stage by stage, each leaf is −η·T(G)/(H + λ) at
+    the scores of the stages before it. ``same_predictions`` (PROVED): a second, plain
+    walk through the arrays gives the predictions of the model. ``output_range``
+    (PROVED): no row, whatever its values, has a score outside of it.
+    ``monotone_trees`` (PROVED or refused) for constrained columns. How good the
+    questions of the trees are is refused: they were chosen greedily. At level "quick",
+    a large fit is checked for its first stages.
+
+    Parameters
+    ----------
+    library : {"lightgbm", "xgboost"}, default="lightgbm"
+        Which library grows the trees. It must be installed for ``fit`` only.
+    options : dict or None, default=None
+        Parameters of the library's estimator, for example
+        ``{"n_estimators": 300, "learning_rate": 0.05}``.
+    random_state : int, RandomState or None, default=None
+        Seed or generator of all random numbers.
+
+    Attributes
+    ----------
+    trees_ : TreeEnsemble
+        The trees as arrays, with a compiled predictor.
+    settings_ : str
+        The parameters, as the library states them after the fit.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from certus.ensemble import BoostedTreesRegressor
+    >>> model = BoostedTreesRegressor("xgboost", options={"max_depth": 3})
+    >>> model.get_params()["library"]
+    'xgboost'
+    """
+
+    def __init__(
+        self,
+        library: str = "lightgbm",
+        *,
+        options: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.library = library
+        self.options = options
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Any:
+        """Grow the trees, read them, and check them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training rows; NaN where a value is missing.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+        """
+        X, y = self._pairs(X, y)
+        y = numeric_targets(y, len(X))
+        return self._boost(X, y, sample_weight, y)
+
+    def predict(self, X: MatrixLike) -> Array:
+        """Predicted numbers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to predict.
+        """
+        return self._answers(X)
