@@ -42,7 +42,7 @@ def theirs(library, what, **options):
 
 
 @pytest.mark.parametrize("what", TARGETS)
-def test_a_kept_model_is_the_library_s_own_and_outlives_it(
+def test_a_kept_model_predicts_as_its_library_and_without_it(
     library, what, tmp_path, monkeypatch
 ):
     model = ours(library, what).fit(HOLES, TARGETS[what])
