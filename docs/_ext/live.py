@@ -148,11 +148,11 @@ def write_speed(app: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     attacks = (results.parent / "attacks.md").read_text(encoding="utf-8")
     automl = (results.parent / "automl.md").read_text(encoding="utf-8")
-    automl = automl.partition("## Breast cancer")[2].partition("## Every run")[0]
+    automl = automl[automl.index("\n## ") + 1 :].partition("## Every ")[0]
     pages = {
         "speed": "\n".join(lines),
         "attacks": attacks[attacks.index("| attack |") :],
-        "automl": ("## Breast cancer" + automl).replace("## ", "### "),
+        "automl": automl.replace("## ", "### "),
     }
     for name, text in pages.items():
         (folder / f"{name}.txt").write_text(f"{text.strip()}\n", encoding="utf-8")
