@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from certus.cli.applying import read_model, say_recheck
-from certus.cli.large import ENDINGS, describe, read_memory, working
+from certus.cli.large import ENDINGS, describe, places_for, read_memory, working
 from certus.cli.screen import Stop, progress
 
 
@@ -53,7 +53,7 @@ def certify(
             )
         large = describe(paths)
         with working(large, read_memory(memory), cluster, None):
-            found = _recheck(model, split, [str(path) for path in paths], name, level)
+            found = _recheck(model, split, places_for(paths, cluster), name, level)
     return say_recheck(found, split, [], as_json, explain)
 
 

@@ -17,6 +17,7 @@ from certus.cli.large import (
     LargeTable,
     columns_that_fit,
     peak_memory,
+    places_for,
     size_of,
     working,
 )
@@ -75,7 +76,7 @@ def fit(
         progress(limit=plan.max_time) as step,
         working(large, more.memory, more.cluster, more.checkpoint),
     ):
-        table = blocks([str(path) for path in large.paths], target, columns=columns)
+        table = blocks(places_for(large.paths, more.cluster), target, columns=columns)
         try:
             found = compare_blocks(
                 *(table, target),

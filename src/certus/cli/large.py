@@ -127,6 +127,11 @@ def describe(paths: Sequence[Path]) -> LargeTable:
     return LargeTable(tuple(paths), rows, width, largest, "")
 
 
+def places_for(paths: Sequence[Path], cluster: str | None) -> list[str]:
+    """Paths as the workers see them, whose current folder is another one."""
+    return [str(path.absolute() if cluster else path) for path in paths]
+
+
 def _size(path: Path) -> tuple[int, int, int]:
     """Rows, columns, and the bytes of the largest part of a file."""
     if path.suffix.lower() in (".parquet", ".pq"):

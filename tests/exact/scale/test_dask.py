@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 
 from certus import config_context, get_config
+from certus.cli import main
 from certus.linear_model import LogisticRegression, Ridge
 from certus.scale import Dask, blocks
 
@@ -73,6 +75,23 @@ def test_a_worker_that_dies_changes_nothing(client: Any, rows: Path) -> None:
     with config_context(engine=Killing(client)):
         model.fit(table)
     assert deaths and bits(model) == here
+
+
+def test_the_command_works_on_a_cluster_and_checks_without(
+    client: Any, rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(rows.parent)
+    address = client.cluster.scheduler_address
+    run = ["fit", rows.name, "--target", "kind", "--drop", "y", "--model", "logistic"]
+    assert main([*run, "--cluster", address, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    claims = {claim["name"]: claim for claim in found["certificate"]["claims"]}
+    assert "the same bits" in claims["workers_agree"]["detail"]
+    assert main(["certify", "rows.certus", rows.name, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["same_data"] and again["risk"] == found["comparison"]["risk"]
+    gap = again["certificate"]["claims"][0]
+    assert gap["value"] == claims["duality_gap"]["value"]
 
 
 def test_large_arrays_do_not_travel(client: Any) -> None:
