@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array
 
 from certus import derived
@@ -22,6 +25,7 @@ from certus._core.rows import known_codes, row_weights
 from certus.certificate import LEADING_LOSSES, Certificate, Claim, Evidence, Status
 from certus.diagnostics import nonnegative, perceptron
 from certus.diagnostics.neighbors import left_out
+from certus.evidence import TreesWitness
 from certus.fingerprints import changed_blocks, in_each_way, same_data
 from certus.typing import ArrayLike, MatrixLike
 from certus.unwrapping import innermost, unwrap
@@ -88,7 +92,7 @@ def certify(
     known = isinstance(stated, Certificate) and stated.evidence is not None
     rows = (X, y, sample_weight)
     found = judge(
-        *(model, stated.evidence if known else Evidence("none"), *rows),
+        *(model, stated.evidence if known else _witness_of(model, y), *rows),
         level=level,
         origin="certify",
         sensitive=sensitive,
@@ -98,6 +102,31 @@ def certify(
         return _compare(stated, found)
     ours = _is_ours(model)
     return found if ours or found.met is not False else _noted(found, _PASSED)
+
+
+def _witness_of(model: Any, y: Any) -> Evidence:
+    """What a model of scikit-learn leaves unsaid: the rows its boosting held out.
+
+    They are drawn again from the seed of the fit. The verifier need not trust them:
+    leaves have the values of their formula on the other rows, or they have not.
+    """
+    early = getattr(model, "do_early_stopping_", False)
+    share = getattr(model, "validation_fraction", None)
+    seed = getattr(model, "random_state", None)
+    if not early or share is None or y is None or not isinstance(seed, Integral):
+        return Evidence("none")
+    drawn = check_random_state(int(seed)).randint(np.iinfo(np.uint32).max, dtype="u8")
+    y = np.asarray(y).ravel()
+    try:
+        held = train_test_split(
+            np.arange(len(y)),
+            test_size=share,
+            stratify=y if hasattr(model, "classes_") else None,
+            random_state=drawn,
+        )[1]
+    except ValueError:  # not the labels of the fit
+        return Evidence("none")
+    return Evidence("trees", TreesWitness(np.sort(held)))
 
 
 def _calibrated_on(stated: Certificate, X: MatrixLike, y: ArrayLike) -> bool:

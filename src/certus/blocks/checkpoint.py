@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import os
-import pickle
 import struct
 import sys
 import threading
@@ -31,7 +30,7 @@ _HEAD = struct.Struct("<Q32s32s")  # length, digest of the pass, digest of the c
 _LOCK = threading.Lock()
 
 
-class CheckpointError(RuntimeError):
+class PassesError(RuntimeError):
     """A file that is not a checkpoint."""
 
 
@@ -106,7 +105,7 @@ class Checkpoint:
         size = os.path.getsize(self.path)
         with open(self.path, "rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
-                raise CheckpointError(
+                raise PassesError(
                     f"{self.path} exists and is not a checkpoint of certus. Name "
                     "another file."
                 )
@@ -139,7 +138,10 @@ def remembered(
     mark = blocks.digest()
     if not mark:
         return compute()
-    name = _name(mark, work, state)
+    try:
+        name = _name(mark, work, state)
+    except TypeError:  # a state that has no bytes cannot be recognised again
+        return compute()
     with _LOCK:
         found = kept.find(name)
     if found is not None:
@@ -156,10 +158,7 @@ def _name(mark: bytes, work: Callable[..., Any], state: tuple[Any, ...]) -> byte
     found = hashlib.sha256(repr(_libraries()).encode())
     found.update(f"{work.__module__}.{work.__qualname__}".encode())
     found.update(mark)
-    try:
-        found.update(pack(state))
-    except TypeError:  # only compared, never read back
-        found.update(pickle.dumps(state, protocol=5))
+    found.update(pack(state))
     return found.digest()
 
 
@@ -229,7 +228,8 @@ def _value(shape: Any, rest: list[Any]) -> Any:
         return float.fromhex(shape["float"])
     for kind in ("array", "scalar"):
         if kind in shape:
-            return _array(*shape[kind], rest)[() if kind == "scalar" else ...]
+            dtype, size = shape[kind]
+            return _array(dtype, size, rest)[() if kind == "scalar" else ...]
     if "named" in shape:
         made = _tuple_class(*shape["named"])
         return made(*[_value(part, rest) for part in shape["parts"]])
@@ -253,5 +253,5 @@ def _tuple_class(module: str, name: str) -> Any:
     if module.startswith("certus."):
         found = getattr(sys.modules.get(module), name, None)
     if not (isinstance(found, type) and issubclass(found, tuple)):
-        raise CheckpointError(f"A checkpoint names {module}.{name}, which is not ours.")
+        raise PassesError(f"A checkpoint names {module}.{name}, which is not ours.")
     return found

@@ -35,7 +35,7 @@ class PartRule(NamedTuple):
         else:
             marks = first + np.arange(len(block.X), dtype=np.uint64)
         with np.errstate(over="ignore"):
-            marks = _mixed(marks + _mixed(np.uint64([self.seed + 1])))
+            marks = _mixed(marks + _mixed(np.array([self.seed + 1], np.uint64)))
         share = (marks >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return np.searchsorted(self.ends, share, side="right").astype(np.int8)
 

@@ -73,7 +73,7 @@ class MixingGame:
     @cached_property
     def answers(self) -> Array:
         """The answers for all rows and then all background rows."""
-        parts = (self.rows.first, self.rows.background)
+        parts: tuple[Any, ...] = (self.rows.first, self.rows.background)
         if self.encoded is not None or not isinstance(parts[0], np.ndarray):
             parts = (self.rows.table,)
         found = np.concatenate([ask(self.model, self.answer.method, p) for p in parts])
@@ -122,7 +122,7 @@ class MixingGame:
     @cached_property
     def halves(self) -> tuple[Any, Any]:
         """``numbers`` of the rows and of the background rows."""
-        parts = (self.rows.first, self.rows.background)
+        parts: tuple[Any, ...] = (self.rows.first, self.rows.background)
         if self.owner is not None and self.encoded is None:
             found = tuple(map(_floats, parts))
             return (None, None) if found[0] is None or found[1] is None else found

@@ -58,12 +58,14 @@ SPARSE = (1e-3, 1e-2)
 #: Passes after the candidates: two of the verifier, one over the sealed rows.
 AFTER = 3
 
+_NO_RULE = PartRule(())
+
 
 @dataclass(frozen=True)
 class RuleSplit(Split):
     """A split by a rule; ``sealed`` numbers rows of the sealed part only."""
 
-    rule: PartRule | None = None
+    rule: PartRule = _NO_RULE
     counts: tuple[int, int, int] = (0, 0, 0)
     target: str = ""
 

@@ -189,8 +189,8 @@ def _infeasible(
             (k + 8) * UNIT if isinstance(asked.stated.loss, t.Softmax) else 0.0
         ), 1.0
     if kind == "rescale":
-        off = abs(x.q - x.rest) / x.rest if x.rest > 0 else math.inf
-        return off + 2 * ROUNDS * UNIT, float(_root(x.q2, first.weight))
+        apart = abs(x.q - x.rest) / x.rest if x.rest > 0 else math.inf
+        return apart + 2 * ROUNDS * UNIT, float(_root(x.q2, first.weight))
     mean, most = np.abs(x.u) / first.weight, x.size_u / first.weight
     if kind == "mix":
         k = len(asked.classes)

@@ -309,9 +309,9 @@ def both_sums(
     squares = np.square(space.norms) * first.weight
     u = u.reshape(len(s), k)
     sums = (_sum(s, u), _sum(s, np.abs(u)), _sum(s, np.square(u)))
-    rest = _plain_sums(asked, y, s, score, q, u)
-    more = {"ones": V[:, k], **_of_target(asked, y, s, q, score)}
-    return first, SecondSums(space.depth, V[:, :k], squares, *sums, **rest, **more)
+    more: dict[str, Any] = {"ones": V[:, k]}
+    more |= _plain_sums(asked, y, s, score, q, u) | _of_target(asked, y, s, q, score)
+    return first, SecondSums(space.depth, V[:, :k], squares, *sums, **more)
 
 
 def _nothing(asked: StatedRows, mark: dict[str, Any]) -> tuple[FirstSums, SecondSums]:
@@ -320,8 +320,9 @@ def _nothing(asked: StatedRows, mark: dict[str, Any]) -> tuple[FirstSums, Second
     none = np.zeros(1 if losses.row_of(asked.stated.loss).repair != "mix" else k)
     first = FirstSums(0, 0.0, math.inf, np.zeros(m), 0.0, none, none, (mark,))
     zero = np.zeros(k)
-    plain = dict.fromkeys(SecondSums._fields[6:], 0.0) | {"ones": np.zeros(d)}
-    sums: Any = (np.zeros((d, k)), np.zeros(d), zero, zero, zero)
+    plain: dict[str, Any] = dict.fromkeys(SecondSums._fields[6:], 0.0)
+    plain |= {"ones": np.zeros(d)}
+    sums = (np.zeros((d, k)), np.zeros(d), zero, zero, zero)
     return first, SecondSums(1, *sums, **plain)
 
 

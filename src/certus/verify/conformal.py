@@ -206,8 +206,11 @@ def coverage_claims(
         what = f"raise no alarm at level {1 - PERCENT / 100:.2g}"
     said = f"on average at least {PERCENT} % of new rows {what}"
     marginal = Claim(
-        *("coverage", Strength.STATISTICAL, k / (n + 1)),
-        *((PERCENT / 100, True) if alone is None else (None, None)),
+        "coverage",
+        Strength.STATISTICAL,
+        k / (n + 1),
+        PERCENT / 100 if alone is None else None,
+        True if alone is None else None,
         objective=about,
         theorem="the rank of a new score among exchangeable scores is uniform",
         assumptions=(_EXCHANGEABLE,),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class DeltaShares(NamedTuple):
-    """The share of δ that each statement gets; ``whole`` is δ, for ``count`` of them.
+    """The share of δ that each statement gets; ``whole`` is δ, for ``number`` of them.
 
     ``asked`` is that of each statement that was asked for, ``other`` that of the rest.
     """
@@ -20,16 +20,16 @@ class DeltaShares(NamedTuple):
     whole: float
     asked: float
     other: float
-    count: int
+    number: int
 
     @property
     def said(self) -> str:
         """With which probability the statements hold."""
         sure = f"{1 - self.whole:.6g}"
-        if self.count < 2:
+        if self.number < 2:
             return f"it holds with probability at least {sure}"
         return (
-            f"all {self.count} statements about these rows hold together with "
+            f"all {self.number} statements about these rows hold together with "
             f"probability at least {sure}"
         )
 
@@ -49,7 +49,7 @@ def share_out(delta: float, asked: int, others: int) -> DeltaShares:
     --------
     >>> from certus.verify.together import share_out
     >>> found = share_out(0.05, 1, 10)
-    >>> found.asked, found.other, found.count
+    >>> found.asked, found.other, found.number
     (0.025, 0.0025, 11)
     """
     if not asked or not others:

@@ -21,7 +21,6 @@ import numpy as np
 from scipy import special
 
 from certus.certificate import Claim, Status
-from certus.searches.held_out import held_out_rows
 from certus.typing import Array, Fit
 from certus.verify import data, stating, tree_leaves, tree_reading, tree_walks
 from certus.verify import deciding as bd
@@ -137,13 +136,11 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     full = given.level == "full" or steps <= QUICK
     claims = [_same_claim(model, trees, given.X, X, full)]
     kept, recipe = _rows_used(given.witness, n), stated.recipe(model)
-    drawn = None
+    guessed = not stating.is_ours(model) and kept is not None
     if kept is None:
         kept = np.ones(n, dtype=bool)
         if _stopped_early(model):
-            drawn = held_out_rows(model, given.y)
-            recipe = recipe if drawn is not None else recipe._replace(why=_UNKNOWN)
-            kept[slice(0) if drawn is None else drawn] = False
+            recipe = recipe._replace(why=_UNKNOWN)
     stages = len(trees.trees)
     if not full:
         stages = max(1, QUICK // max(1, n * trees.per_stage))
@@ -157,7 +154,7 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     used = kept & (s > 0)
     rows = tree_leaves.LeafTargets(X[used], y[used], s[used])
     leaves = tree_leaves.claim(recipe, trees_few, rows, stages)
-    if drawn is not None and leaves.met is False:  # the guess may be wrong
+    if guessed and leaves.met is False:  # other rows may have been held out
         leaves = tree_leaves.claim(recipe._replace(why=_UNKNOWN), trees_few, rows, 0)
     claims.append(leaves)
     if stated.signs:

@@ -13,7 +13,7 @@ import pytest
 
 import certus
 from certus.blocks import total
-from certus.blocks.checkpoint import Checkpoint, CheckpointError, pack, unpack
+from certus.blocks.checkpoint import Checkpoint, PassesError, pack, unpack
 from certus.blocks.totals import tree
 from certus.linear_model import LogisticRegression, Ridge
 from certus.scale import blocks
@@ -149,7 +149,7 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:
 def test_other_files_stay_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "diary.txt"
     path.write_text("dear diary")
-    with pytest.raises(CheckpointError, match="not a checkpoint of certus"):
+    with pytest.raises(PassesError, match="not a checkpoint of certus"):
         certus.set_config(checkpoint=path)
     with pytest.raises(ValueError, match="path of a file"):
         certus.set_config(checkpoint=3)
@@ -165,7 +165,7 @@ def test_nothing_foreign_is_built_from_a_file() -> None:
             name.encode(),
         )
         size = len(content).to_bytes(8, "little")
-        with pytest.raises(CheckpointError, match="is not ours"):
+        with pytest.raises(PassesError, match="is not ours"):
             unpack(size + content)
     with pytest.raises(TypeError):
         pack(tree)

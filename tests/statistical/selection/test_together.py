@@ -132,7 +132,7 @@ def test_shares_add_up_to_delta_whatever_is_asked():
         # A decision is one statement in several sentences.
         parts = {"cost_saved", "false_alarms"}
         said = 1 + len([c for c in made if c.name not in parts])  # and the floor
-        assert found.shares.count == said
+        assert found.shares.number == said
         spent = asked * found.shares.asked + (said - asked) * found.shares.other
         assert spent == pytest.approx(0.05)
         assert {c.delta for c in made} == {0.05}
