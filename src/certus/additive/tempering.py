@@ -32,7 +32,7 @@ def temper_levels(p: Additive, run: Run, base: float) -> None:
     """Scale the levels of ``run`` by the factor that is best on rows left out."""
     if isinstance(p.loss, Squared) or len(p.share) > MOST_ROWS:
         return
-    folds = _folds(p.codes)
+    folds = _folds(p)
     rough = coarsen(p)
     q, levels = (
         (p, run.levels) if rough is None else (rough.p, rough.levels(run.levels))
@@ -77,12 +77,16 @@ def _silent(*_: Any) -> None:
     return None
 
 
-def _folds(codes: Array) -> Array:
-    """A fold for each row, which depends on its cells alone."""
-    odd = 2 * np.arange(len(codes), dtype=np.uint64) + 1
-    mixed = np.zeros(codes.shape[1], dtype=np.uint64)
-    for row, factor in zip(codes, odd):
-        mixed = (mixed ^ (row.astype(np.uint64) + factor)) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
-    return (mixed >> np.uint64(33)) % np.uint64(FOLDS)
+def _folds(p: Additive) -> Array:
+    """A fold for each row, which depends on its cells alone, in whatever order."""
+    mixed = np.zeros(p.codes.shape[1], dtype=np.uint64)
+    for row, start, shape in zip(p.codes, p.layout.starts, p.layout.shapes):
+        if len(shape) == 1:  # pairs have the cells of their columns
+            mixed += _spread(row.astype(np.uint64) - np.uint64(start))
+    return _spread(mixed) % np.uint64(FOLDS)
+
+
+def _spread(x: Array) -> Array:
+    """Bits of 64-bit numbers, spread evenly."""
+    x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((x ^ (x >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9) >> 7)

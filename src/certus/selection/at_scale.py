@@ -183,7 +183,8 @@ def compare_blocks(
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold.
     random_state : int, default=0
-        Decides which rows are sealed and held out.
+        Seed or generator of all random numbers. It decides which rows are sealed and
+        held out.
     max_time : float, optional
         Seconds for everything. Raises TimeoutError where no model was fitted in time.
     on_step : callable, optional
