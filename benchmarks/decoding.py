@@ -24,7 +24,7 @@ TOKENS, N_TOKENS, RUNS = 128, 257, 10
 
 def ours(layers: int, width: int, batch: int) -> Callable[[], Any]:
     """Our compiled loop; -1 is no token, so that it never stops early."""
-    words: dict[str, Any] = {"layers": layers, "width": width, "heads": 4}
+    words: dict[str, Any] = {"n_layers": layers, "width": width, "heads": 4}
     network = Transformer(N_TOKENS, context=256, activation="gelu_tanh", **words)
     weights = {name: p.numpy() for name, p in network.state_dict().items()}
     decoder = CompiledDecoder(network.config, weights, N_TOKENS - 1)

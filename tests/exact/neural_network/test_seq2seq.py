@@ -300,7 +300,7 @@ def test_captions_of_pictures():
     X, y = pictures(200, 0)
     model = Estimator(
         encoder=Pictures(),
-        hidden=24,
+        width=24,
         batch_size=20,
         learning_rate=1e-2,
         max_iter=20,
