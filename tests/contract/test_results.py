@@ -41,6 +41,7 @@ from certus.linear_model import LinearRegression, LogisticRegression, Ridge
 from certus.objectives import Sigmoid
 from certus.report import answer_report, sample_report, text_report
 from certus.results import Result, TableResult
+from certus.selection.at_scale import compare_blocks
 from certus.tables import load_example
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
@@ -81,6 +82,14 @@ def model() -> Any:
 def compared() -> Any:
     frame, target = load_example()
     return certus.compare(frame.drop(target), frame[target], models=[Ridge()])
+
+
+@cache
+def compared_blocks() -> Any:
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(4000, 3))
+    table = certus.scale.blocks(Z, Z @ [1.0, 2.0, 3.0] + rng.normal(size=4000))
+    return compare_blocks(table, "y", models={"ridge": Ridge()})
 
 
 @cache
@@ -194,6 +203,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "SampleReport": lambda: sample_report(
         generative.examine(X[:40], X[40:70], X[70:], random_state=0), title="<b>"
     ),
+    "RuleSplit": lambda: compared_blocks().split,
     "Split": lambda: compared().split,
     "Summary": lambda: LinearRegression().fit(X, X[:, 0] + y).summary(X, X[:, 0] + y),
     "Surprise": lambda: writer().surprise("to <b>"),

@@ -34,7 +34,7 @@ BY_PACKAGE = {
 COLUMNS = ("target", "columns")
 
 
-def takes_blocks(model: Any) -> bool:
+def takes_blocks(model: object) -> bool:
     """Whether the class whose ``fit`` this is, or one below it, fits to blocks."""
     for cls in type(model).__mro__:
         if "_fit_blocks" in vars(cls):
@@ -76,7 +76,7 @@ def arrive(model: Any, call: inspect.BoundArguments, named: dict[str, Any]) -> A
     return blocks(X, sample_weight=weight, **named)
 
 
-def _too_large(model: Any) -> str:
+def _too_large(model: object) -> str:
     name = type(model).__name__
     return (
         f"{name} needs all rows in memory: it cannot be fitted to blocks or to a file. "
@@ -85,7 +85,7 @@ def _too_large(model: Any) -> str:
     )
 
 
-def nearest(model: Any) -> str:
+def nearest(model: object) -> str:
     """The models for a similar task that can be fitted to blocks."""
     package = type(model).__module__.split(".")[1:2]
     if package and package[0] in BY_PACKAGE:
@@ -135,7 +135,7 @@ def _answer(block: RowBlock, model: Any, name: str, args: Any, kwargs: Any) -> A
     return np.asarray(getattr(model, name)(block.X, *args, **kwargs))
 
 
-def refuse_blocks(model: Any) -> None:
+def refuse_blocks(model: object) -> None:
     """Raise the error of a method that takes rows only."""
     name = type(model).__name__
     if takes_blocks(model):

@@ -55,7 +55,11 @@ class FileBlocks(Blocks):
     scratch: tuple[Any, ...] = ()
 
     def __init__(
-        self, paths: Sequence[str], target: str | None, weight: str | None, columns: Any
+        self,
+        paths: Sequence[str],
+        target: str | None,
+        weight: str | None,
+        columns: Sequence[str] | None,
     ) -> None:
         self._target, self._weight = target, weight
         self._stamps = {path: _stamp(path) for path in paths}

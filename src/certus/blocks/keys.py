@@ -135,7 +135,7 @@ class TargetBlocks(Blocks):
         return block._replace(X=block.X[:, :0])
 
 
-def is_blocks(X: Any) -> bool:
+def is_blocks(X: object) -> bool:
     """Whether rows come by address."""
     return isinstance(X, Blocks)
 

@@ -32,7 +32,7 @@ class _Elsewhere:
     """What a copy in another process has instead: nothing to remove."""
 
 
-def is_lazy(source: Any) -> bool:
+def is_lazy(source: object) -> bool:
     """Whether this is a LazyFrame of polars."""
     kind = type(source)
     return kind.__module__.startswith("polars.") and kind.__name__ == "LazyFrame"

@@ -108,6 +108,8 @@ def _sizes(played: Played, d: int) -> Array:
     Texts, and numbers of which one is missing, are 1 apart if they differ.
     """
     table = played.table
+    if table is None:  # arrays are kept apart
+        table = np.concatenate([played.X, played.background])
     names = table.columns if hasattr(table, "columns") else range(d)
     found = np.zeros((d, len(played.background)))
     for j, name in enumerate(names):

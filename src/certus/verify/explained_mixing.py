@@ -26,7 +26,8 @@ class Played(NamedTuple):
 
     ``encoder`` gives ``rows`` and ``behind`` from X and background; ``owner`` has the
     column of X that each encoded column comes from. Without an encoder they are X and
-    background themselves, as numbers. ``table`` is X above the background, as given.
+    background themselves, as numbers. ``table`` is X above the background, as given, or
+    None where both are arrays.
     """
 
     model: Fit
