@@ -45,11 +45,8 @@ _UNDECIDED = {
     "proved": "undecided: rounding errors are too large to tell",
     "statistical": "undecided: rounding errors are too large to tell",
 }
-#: Measured numbers with an estimate of their rounding: with a target, and without.
-_ESTIMATED = (
-    "confirmed by measurement: the bound of its rounding is an estimate",
-    "measured, not proved: the bound of its rounding is an estimate",
-)
+#: A measured number that keeps its target with an estimate of its rounding.
+_ESTIMATED = "confirmed by measurement: the bound of its rounding is an estimate"
 
 
 def headline(certificate: Any) -> str:
@@ -85,12 +82,16 @@ def _counted(n: int, what: str) -> str:
     return f"{n:,} {what.removesuffix('s') if n == 1 else what}"
 
 
+def _within(claim: Any) -> bool:
+    return claim.target is not None and claim.value <= claim.target
+
+
 def ending(certificate: Any) -> str:
     """One line if the fit was stopped early or is undecided, else empty."""
     if certificate.status == "undecided":
         first = certificate[certificate.primary]
-        if first.strength == "measured" and first.allowance:
-            return _ESTIMATED[first.target is None]
+        if first.strength == "measured" and first.allowance and _within(first):
+            return _ESTIMATED
         return _UNDECIDED.get(first.strength.value, "")
     return _ENDINGS.get(certificate.status.value, "")
 
