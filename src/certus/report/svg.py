@@ -20,6 +20,9 @@ __all__ = ["Plot", "Scale", "fit_text", "nice_ticks", "text_width", "tick_labels
 
 Point = tuple[float, float]
 
+#: Pixels of the narrowest character.
+NARROWEST = 5.2
+
 
 def text_width(text: str) -> float:
     """Pixels that a text takes at the size of the labels, in a wide font.
@@ -34,7 +37,7 @@ def text_width(text: str) -> float:
 
 def _character_width(char: str) -> float:
     if char in "ijltf.,:;'|!()[] ":
-        return 5.2
+        return NARROWEST
     if char in "mwMW@%—…":
         return 13.0
     if char.isascii():
@@ -50,7 +53,7 @@ def fit_text(text: str, room: float) -> str:
     >>> fit_text("a long name", 200.0), fit_text("a very long name indeed", 70.0)
     ('a long name', 'a v…eed')
     """
-    length = len(text)
+    length = min(len(text), max(3, int(room / NARROWEST)))  # texts may be huge
     while length > 3 and text_width(shorten(text, length)) > room:
         length -= 1
     return shorten(text, length)
