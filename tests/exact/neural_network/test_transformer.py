@@ -253,7 +253,7 @@ def test_at_the_start_attention_is_spread_evenly():
 def test_published_models_can_be_built_without_memory(name):
     with torch.device("meta"):
         net = Transformer(**PUBLISHED[name])
-    assert net.config["n_layers"] == PUBLISHED[name]["layers"]
+    assert net.config["n_layers"] == PUBLISHED[name]["n_layers"]
 
 
 def test_wrong_arguments_are_named():
