@@ -195,10 +195,10 @@ def test_more_time_pays_for_a_larger_network_but_not_beyond_the_text(seconds):
     for n in (10, 10**4, 10**6, 10**9):
         now = choose(n, seconds=seconds, **plan)
         later = choose(n, seconds=10 * seconds, **plan)
-        assert later.layers >= now.layers and later.width >= now.width
+        assert later.n_layers >= now.n_layers and later.width >= now.width
         assert now.width % (2 * now.heads) == 0
-        weights = 12 * now.layers * now.width**2
-        assert now.layers == 2 or weights < 2 * 4 * n  # rounded up at most
+        weights = 12 * now.n_layers * now.width**2
+        assert now.n_layers == 2 or weights < 2 * 4 * n  # rounded up at most
         own = choose(n, seconds=seconds, **{**plan, "given": {**free, "width": 40}})
         assert own.width == 40 and own.width % (2 * own.heads) == 0
 

@@ -74,7 +74,7 @@ def test_another_config_gives_an_error_or_the_same_network(name):
 
 def test_layers_that_multiply_are_not_built():
     data, tensors = written(NETWORKS["DenseNet"]())
-    data["config"]["layers"] = [4096] * 100
+    data["config"]["n_layers"] = [4096] * 100
     start = time.perf_counter()
     refused(data, tensors)
     assert time.perf_counter() - start < 5
