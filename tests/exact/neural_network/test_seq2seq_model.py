@@ -269,7 +269,7 @@ def test_deep_ones_learn_and_are_saved(cell, tmp_path):
     size = sum(p.numel() for p in model.module_.parameters())
     assert size > 1.4 * sum(p.numel() for p in single.parameters())
     back = certus.load(model.save(tmp_path / "m.certus"))
-    assert back.predict(X) == model.predict(X) and back.layers == 2
+    assert back.predict(X) == model.predict(X) and back.n_layers == 2
     with pytest.raises(ValueError, match="n_layers"):
         short(n_layers=0).fit(X, y)
 
