@@ -104,7 +104,7 @@ def certify(
     return found if ours or found.met is not False else _noted(found, _PASSED)
 
 
-def _witness_of(model: Any, y: Any) -> Evidence:
+def _witness_of(model: object, y: ArrayLike | None) -> Evidence:
     """What a model of scikit-learn leaves unsaid: the rows its boosting held out.
 
     They are drawn again from the seed of the fit. The verifier need not trust them:

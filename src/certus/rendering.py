@@ -82,15 +82,12 @@ def _counted(n: int, what: str) -> str:
     return f"{n:,} {what.removesuffix('s') if n == 1 else what}"
 
 
-def _within(claim: Any) -> bool:
-    return claim.target is not None and claim.value <= claim.target
-
-
 def ending(certificate: Any) -> str:
     """One line if the fit was stopped early or is undecided, else empty."""
     if certificate.status == "undecided":
         first = certificate[certificate.primary]
-        if first.strength == "measured" and first.allowance and _within(first):
+        kept = first.target is not None and first.value <= first.target
+        if first.strength == "measured" and first.allowance and kept:
             return _ESTIMATED
         return _UNDECIDED.get(first.strength.value, "")
     return _ENDINGS.get(certificate.status.value, "")
