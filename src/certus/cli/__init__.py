@@ -124,18 +124,11 @@ def _run(args: Sequence[str] | None) -> int:
 def _several(command: str, text: str) -> str:
     """What to do instead of naming several tables; empty for other mistakes."""
     found = re.match(r"Got unexpected extra argument\S* \((.+)\)", text)
-    if found is None or command not in ("certus fit", "certus predict"):
+    if found is None or command != "certus predict":
         return ""
-    more = found[1]
-    if command == "certus predict":
-        return (
-            f"certus predict reads one table at a time, but {more} was given as well. "
-            "Call it once for each table."
-        )
     return (
-        f"certus fit reads one table, but {more} was given as well. If the files hold "
-        "rows of the same columns, write them into one file, one below the other; if "
-        "they hold other columns of the same rows, join them by a key first."
+        f"certus predict reads one table at a time, but {found[1]} was given as well. "
+        "Call it once for each table."
     )
 
 

@@ -225,7 +225,7 @@ def fit(
                     f"--{name} is for Parquet and Feather tables read by blocks"
                 )
         if data and len(data) > 1:
-            raise typer.BadParameter("several files must be Parquet or Feather files")
+            raise typer.BadParameter(fitting.several(data[1]))
         path = data[0] if data else None
         return fitting.run(path, target, plan, out, report, not no_files, as_json)
     from certus.cli import fitting_large

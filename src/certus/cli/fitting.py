@@ -184,6 +184,16 @@ def read_costs(text: str | None) -> dict[str, float] | None:
     return found
 
 
+def several(more: Path) -> str:
+    """What to do instead of naming several tables of other kinds."""
+    return (
+        f"certus fit reads one table, but {more} was given as well; only Parquet and "
+        "Feather files are read together. If the files hold rows of the same columns, "
+        "write them into one file, one below the other; if they hold other columns of "
+        "the same rows, join them by a key first."
+    )
+
+
 def exit_code(certificate: Any, *, proof: bool = False) -> int:
     """0 met or nothing promised, 3 missed or refused, 4 refuted, 130 interrupted.
 

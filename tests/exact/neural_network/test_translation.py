@@ -11,7 +11,7 @@ from certus.neural_network.modules import EncoderDecoder
 
 
 def built(seed=0, **options):
-    chosen = {"network": "transformer", "width": 8, "heads": 2, "n_layers": 2}
+    chosen = {"network": "transformer", "hidden": 8, "heads": 2, "n_layers": 2}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         net = EncoderDecoder(6, 5, **{**chosen, **options})
