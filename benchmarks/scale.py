@@ -257,7 +257,10 @@ def cluster(paths: list[str], who: str) -> dict[str, Any]:
     from distributed import Client, LocalCluster
 
     local = LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
     )
     with local, Client(local) as client, certus.config_context(engine=client):
         list(table.map(_nothing))  # the workers import, and the files have been read

@@ -118,7 +118,10 @@ distributed = pytest.importorskip("distributed")
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
     )
     with cluster, distributed.Client(cluster) as client:
         yield client
@@ -226,5 +229,5 @@ def _threads() -> Any:
         n_workers=1,
         threads_per_worker=1,
         processes=False,
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
     )

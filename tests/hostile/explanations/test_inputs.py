@@ -107,7 +107,8 @@ def test_answers_that_are_not_finite_are_refused() -> None:
     def model(Z: Any) -> Any:
         return np.where(np.arange(len(Z)) < 2, np.nan, 1.0)
 
-    with pytest.raises(ValueError, match="NaN or infinity for 2"):
+    # Two of the rows and two of the background rows, which are asked apart.
+    with pytest.raises(ValueError, match="NaN or infinity for 4"):
         certus.explain(model, X[:3], X[:9])
 
 
