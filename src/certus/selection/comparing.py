@@ -179,7 +179,8 @@ def compare(
     >>> found.task, found.chosen, len(found.split.sealed)
     ('regression', 'Ridge', 88)
     >>> [claim.name for claim in found.risk]
-    ['rmse', 'mae', 'r2', 'large_error', 'coverage', 'coverage_floor']
+    ['rmse', 'mae', 'r2', 'poisson', 'gamma', 'large_error', 'coverage',
+     'coverage_floor']
     """
     start = clock.perf_counter()
     check_number("fraction", fraction, 0, 0.9)
