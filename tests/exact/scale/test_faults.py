@@ -132,6 +132,7 @@ def _quick() -> LogisticRegression:
     return LogisticRegression(tol=0.05)
 
 
+@pytest.mark.slow  # waits for a cluster that loses something
 def test_a_worker_that_joins_changes_nothing(client: Any, rows: Path) -> None:
     table = blocks(rows, "kind")
     here = bits(_quick().fit(table))
@@ -150,6 +151,7 @@ def test_a_worker_that_joins_changes_nothing(client: Any, rows: Path) -> None:
     client.wait_for_workers(2, timeout=60)
 
 
+@pytest.mark.slow  # waits for a cluster that loses something
 def test_a_slow_worker_changes_nothing(client: Any, rows: Path) -> None:
     table = blocks(rows, "kind")
     here = bits(_quick().fit(table))
@@ -170,6 +172,7 @@ def _late(block: Any, slow: str, work: Any, state: Any) -> Any:
     return work(block, *state)
 
 
+@pytest.mark.slow  # waits for a cluster that loses something
 def test_a_block_that_ends_its_workers_is_named(client: Any, rows: Path) -> None:
     """Dask ends a worker that runs out of memory as this one ends itself."""
     client.cluster.scheduler.allowed_failures = 0
@@ -182,6 +185,7 @@ def _end(block: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow  # waits for a cluster that loses something
 def test_a_block_that_takes_too_long_is_named(rows: Path) -> None:
     with _threads() as cluster, distributed.Client(cluster) as client:
         late = pytest.raises(
@@ -195,6 +199,7 @@ def _sleep(block: Any) -> None:
     time.sleep(3)
 
 
+@pytest.mark.slow  # waits for a cluster that loses something
 def test_a_lost_scheduler_ends_the_fit(rows: Path) -> None:
     began = time.monotonic()
     dask = pytest.importorskip("dask")
