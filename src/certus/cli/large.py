@@ -142,7 +142,9 @@ def _size(path: Path) -> tuple[int, int, int]:
         except ImportError:
             return _size_by_polars(path)
         except (OSError, ValueError) as error:
-            raise Stop(f"{path} cannot be read: {error}") from None
+            raise Stop(
+                f"{path} is damaged or cut short ({error}). Copy it again."
+            ) from None
         parts = range(found.num_row_groups)
         most = max((found.row_group(i).total_byte_size for i in parts), default=0)
         return found.num_rows, found.num_columns, most
