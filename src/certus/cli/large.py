@@ -141,10 +141,8 @@ def _size(path: Path) -> tuple[int, int, int]:
             found = parquet.ParquetFile(path).metadata
         except ImportError:
             return _size_by_polars(path)
-        except (OSError, ValueError) as error:
-            raise Stop(
-                f"{path} is damaged or cut short ({error}). Copy it again."
-            ) from None
+        except (OSError, ValueError):
+            raise Stop(f"{path} is damaged or cut short. Copy it again.") from None
         parts = range(found.num_row_groups)
         most = max((found.row_group(i).total_byte_size for i in parts), default=0)
         return found.num_rows, found.num_columns, most
