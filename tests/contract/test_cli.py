@@ -479,7 +479,7 @@ def test_certify_recomputes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the 88 sealed rows here by the model before its refit" in " ".join(
         text.split()
     )
-    assert re.search(r"· error +at least \d+ % of new rows like these are", text)
+    assert re.search(r"· error +at least \d+ % of new rows like these are within", text)
 
 
 def test_certify_other_data_is_missed_not_refuted(
