@@ -322,7 +322,7 @@ def panel_shares(
     >>> import numpy as np
     >>> from certus.verify.panel import Said, panel_shares
     >>> said = Said(np.array([0, 1]), np.array([0, 1]), None, np.array([0, 1]), 1)
-    >>> panel_shares(said, "error", others=1).count
+    >>> panel_shares(said, "error", others=1).number
     6
     """
     if said.classes is None:

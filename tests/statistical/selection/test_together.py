@@ -151,7 +151,7 @@ def test_large_errors_and_the_floor_hold_together():
     repeats, missed, n = 400, 0, 60
     y = rng.uniform(-1, 1, n)
     opened = open_rows(Zero(), y[:, None], y, asked, calibrates=True, delta=DELTA)
-    assert opened.shares.count == 2 and opened.claims[-1].name == "large_error"
+    assert opened.shares.number == 2 and opened.claims[-1].name == "large_error"
     words = {"shares": opened.shares, "groups": None, "rows": "rows"}
     for _ in range(repeats):
         scores = np.sort(np.abs(rng.uniform(-1, 1, n)))
