@@ -20,6 +20,10 @@ AUTOML := .venv-automl/.automl-$(KEY)
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
+# Tests start Python some hundred times, and pytest rewrites assertions in each worker:
+# with stored bytecode this happens once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs bench-representations bench-scale \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
