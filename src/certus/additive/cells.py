@@ -2,7 +2,7 @@
 
 A column of numbers is divided at edges halfway between neighbouring values, chosen so
 that its cells hold about equally many rows. A categorical column has a cell for each
-value. Cell 0 holds what is missing, and values that no row of the fit had.
+value. Cell 0 holds missing values, and values that no training row had.
 """
 
 from __future__ import annotations

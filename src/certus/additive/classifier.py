@@ -30,35 +30,39 @@ class AdditiveClassifier(ClassifierMixin, AdditiveBase):
     Objective
     ---------
     mean ℓ(y, z) + Σₜ [½ qₜ Σ (w_a − w_b)² + ½ rₜ ‖wₜ‖²], weighted by ``sample_weight``;
-    ℓ is log(1 + exp(−yz)) for two classes, else softmax. z is the sum of the values of
-    the cells that a row lies in, and b; differences are those of neighbouring cells.
+    ℓ is log(1 + exp(−yz)) for two classes, else softmax. z is ``intercept_`` plus the
+    values w of the cells that a row lies in; the inner sum runs over neighbouring cells
+    a and b of term t.
 
     Certificate
     -----------
     ``duality_gap`` (PROVED), relative to the best constant model; ``bin_edges``
     (PROVED): every edge lies halfway between two values of the data; with
-    ``monotonic_cst`` also ``monotone_columns`` (PROVED). One pass over all cells.
+    ``monotonic_cst`` also ``monotone_columns`` (PROVED). The check takes one pass over
+    all cells.
 
     Parameters
     ----------
     penalty : {"quadratic", "total_variation"}, default="quadratic"
-        Norm of the penalty. It is taken of the differences of neighbouring cells.
+        Norm of the penalty. It applies to the differences between neighbouring cells.
     alpha : float, default=None
-        Strength of the penalty. None chooses a strength for each term from the data of
-        the fit, as ``smoothing_`` and ``shrinkage_``. A number gives every term the
-        levels alpha/cells and alpha/(100·cells).
+        Strength of the penalty. None chooses both strengths of each term,
+        ``smoothing_`` and ``shrinkage_``, from the training data. A number sets them to
+        alpha/cells and alpha/(100·cells) for every term, where cells is the number of
+        cells.
     interactions : "auto", int or list of pairs, default="auto"
         Which pairs of columns have a shape of their own: the strongest, at most this
-        many, or those listed. "auto" takes at most 12.
+        many, or those listed. "auto" takes at most 12 pairs.
     monotonic_cst : array-like of shape (n_features,), default=None
         For each column 1 if the score must not fall in it, −1 if it must not rise, else
-        0. Such a column joins no pair.
+        0. A column with 1 or −1 is left out of pairs.
     categorical_features : array-like, default=None
         Columns whose values have no order. Indices, names or a mask; each value has a
         cell of its own.
     max_bins : int, default=None
-        Largest number of cells of a column. None divides about 1,000 among the columns,
-        or 1.5 for each row where those are fewer; between 16 and 128 each.
+        Largest number of cells of a column. None divides about 1,000 cells among the
+        columns, or 1.5 cells for each row if that is less; each column gets between 16
+        and 128.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     max_iter : int, default=100
@@ -71,26 +75,26 @@ class AdditiveClassifier(ClassifierMixin, AdditiveBase):
     classes_ : ndarray
         Labels.
     terms_ : list of tuples
-        Columns of each term: one, or two of a pair.
+        Columns of each term: one column, or the two of a pair.
     bin_edges_ : list of lists of ndarray
         For each term and column the edges between cells, or the categories.
     shapes_ : list of ndarray
-        Value of each cell. The first along an axis is that of missing and unknown
+        Value of each cell. The first cell along an axis holds missing and unknown
         values.
     shape_std_ : list of ndarray
         Standard deviation of each cell's value, for the bands of ``plot_shapes``.
     smoothing_, shrinkage_ : ndarray of shape (n_terms,)
-        Strength of both penalties of each term.
+        Strengths qₜ and rₜ of both penalties of each term.
     intercept_ : float or ndarray of shape (n_classes,)
         Constant.
     baseline_ : float or ndarray of shape (n_classes,)
-        Mean score of the rows of the fit.
+        Mean score of the training rows.
     term_means_ : ndarray
-        Mean of each term over the rows of the fit.
+        Mean of each term over the training rows.
     is_categorical_ : ndarray of bool
         Which columns are categorical.
     n_iter_ : int
-        Newton steps used, after the levels were chosen.
+        Number of Newton steps, after the strengths were chosen.
     history_ : dict
         Objective, gap and seconds after each step.
     certificate_ : Certificate
@@ -149,7 +153,9 @@ class AdditiveClassifier(ClassifierMixin, AdditiveBase):
         share = np.bincount(codes, s, k) / np.bincount(codes, s, k).sum()
         if (share == 0).any():
             empty = self.classes_[int(np.argmin(share))]
-            raise ValueError(f"the rows of class {empty} have no weight. Drop them.")
+            raise ValueError(
+                f"sample_weight is 0 for all rows of class {empty}. Leave them out."
+            )
         start = np.log(share)
         if k == 2:
             signs, odds = np.where(codes == 1, 1.0, -1.0), start[1:] - start[:1]

@@ -75,7 +75,7 @@ class AdditiveBase(ShapePlots, Estimator):
         return w[codes.T], b
 
     def contributions(self, X: Any) -> Array:
-        """What each term adds to the score of each row, beside the average score.
+        """What each term adds to the average score, for each row.
 
         Parameters
         ----------
@@ -85,8 +85,8 @@ class AdditiveBase(ShapePlots, Estimator):
         Returns
         -------
         ndarray of shape (n_samples, n_terms) or (n_samples, n_terms, n_classes)
-            The value of the term's cell less its mean over the rows of the fit. With
-            ``baseline_`` the contributions of a row add up to its score.
+            The value of the term's cell minus its mean over the training rows. The
+            contributions of a row and ``baseline_`` add up to its score.
         """
         found, _ = self._each(X)
         found = found - np.asarray(self.term_means_).reshape(found.shape[1:])
@@ -98,17 +98,19 @@ class AdditiveBase(ShapePlots, Estimator):
         Parameters
         ----------
         low, high : float or array-like of shape (n_features,)
-            Ends of the box, both included; infinite where a column is free.
+            Smallest and largest value of each column, both included; −inf and inf where
+            a column may have any value.
         missing : bool or array-like of shape (n_features,), default=False
-            Whether cells of the column may also be missing.
+            Whether values of the column may also be missing.
 
         Returns
         -------
         ScoreRange
-            ``low`` and ``high`` enclose every score of the box, rounding included;
-            ``least`` and ``most`` are attained. ``exact`` is True without pairs, and
-            where no pairs close a circle. With several classes these are arrays with
-            an entry for each class.
+            Every score in the box lies between ``low`` and ``high``, rounding included;
+            some rows of the box reach the scores ``least`` and ``most``. ``exact`` is
+            True if the model has no pairs of columns, or if its pairs form no cycle
+            (such as a-b, b-c and c-a). With several classes these are arrays with an
+            entry for each class.
         """
         check_is_fitted(self)
         return score_range(self, low, high, missing)
@@ -153,7 +155,7 @@ def monotone_signs(model: Any, categorical: Array, k: int) -> Array | None:
 
 
 def read_rows(model: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
-    """X in float64 with its holes, y, weights or None."""
+    """X in float64 with its missing values, y, weights or None."""
     X, y = validate_data(
         model, X, y, dtype=np.float64, ensure_all_finite="allow-nan", **options
     )
@@ -171,7 +173,8 @@ def categorical_mask(model: Any, d: int) -> Array:
     if given.dtype == bool:
         if given.shape != (d,):
             raise ValueError(
-                f"categorical_features has {given.size} entries, but X has {d} columns."
+                "categorical_features must have one entry for each of "
+                f"{d} columns if it is a mask, got {given.size} entries."
             )
         return given.copy()
     if given.dtype.kind in "US" or given.dtype == object:
@@ -179,11 +182,14 @@ def categorical_mask(model: Any, d: int) -> Array:
         unknown = [name for name in given.tolist() if name not in names]
         if unknown:
             raise ValueError(
-                f"categorical_features names {unknown[0]!r}; X has no such column."
+                f"categorical_features names {unknown[0]!r}, but X has no such column."
             )
         given = np.array([names.index(name) for name in given.tolist()], dtype=int)
     if given.size and (given.min() < 0 or given.max() >= d):
-        raise ValueError(f"categorical_features must be between 0 and {d - 1}.")
+        raise ValueError(
+            f"categorical_features must hold column numbers from 0 to {d - 1}, got "
+            f"{given.tolist()}."
+        )
     mask[given.astype(int)] = True
     return mask
 

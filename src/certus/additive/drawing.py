@@ -1,8 +1,8 @@
 """Shapes as pictures, and the width of their bands.
 
-A band is what a normal law with the curvature of the objective at the fit gives: two
-standard deviations of each cell's value, its mean over the rows taken out. It speaks of
-the noise of the target, given the levels; it is not a promise.
+A band shows two standard deviations of each cell's value, minus its mean over the rows,
+under a normal distribution with the curvature of the objective at the fit. It shows the
+noise of the target for the given levels; it is not a promise.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class ShapePlots:
         terms : list of int, optional
             Which terms of ``terms_``; by default the twelve that vary most.
         label : label of a class, optional
-            Whose score is drawn, for more than two classes; by default the last.
+            The class whose score is drawn, for more than two classes; by default the
+            last.
 
         Returns
         -------

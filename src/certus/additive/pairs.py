@@ -73,13 +73,13 @@ def _given_pair(pair: Any, d: int, barred: Array, axes: list[Array]) -> Term:
     a, b = (int(j) for j in pair)
     if not (0 <= a < d and 0 <= b < d and a != b):
         raise ValueError(
-            f"interactions must hold two different columns each, got {pair!r}."
+            f"each pair of interactions must hold two different columns, got {pair!r}."
         )
     a, b = min(a, b), max(a, b)
     if barred[a] or barred[b]:
         raise ValueError(
-            f"columns {a} and {b} cannot be a pair: a monotone column joins no pair. "
-            "Leave the pair out, or drop the constraint."
+            f"columns {a} and {b} cannot be a pair, because a column in monotonic_cst "
+            "must not be in any pair. Leave out the pair or the constraint."
         )
     return Term((a, b), (axes[a], axes[b]))
 

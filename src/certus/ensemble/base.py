@@ -112,21 +112,24 @@ class TreesBase(Estimator):
     def score_range(self, low: Any, high: Any, missing: Any = False) -> ScoreRange:
         """The range of the scores over all rows between ``low`` and ``high``.
 
-        Scores are sums of leaves, before the link (``trees_.scores``).
+        Scores are sums of leaves, before a link function turns them into predictions
+        (``trees_.scores``).
 
         Parameters
         ----------
         low, high : float or array-like of shape (n_features,)
-            Ends of the box, both included; infinite where a column is free.
+            Smallest and largest value of each column, both included; −inf and inf where
+            a column may have any value.
         missing : bool or array-like of shape (n_features,), default=False
-            Whether cells of the column may also be missing.
+            Whether values of the column may also be missing.
 
         Returns
         -------
         ScoreRange
-            ``low`` and ``high`` enclose every score of the box, rounding included;
-            ``least`` and ``most`` are attained. ``exact`` says that they agree. With
-            several classes these are arrays with an entry for each class.
+            Every score in the box lies between ``low`` and ``high``, rounding included;
+            some rows of the box reach the scores ``least`` and ``most``. ``exact`` is
+            True if these agree with ``low`` and ``high``. With several classes these
+            are arrays with an entry for each class.
         """
         check_is_fitted(self)
         return score_range(self, low, high, missing)

@@ -90,9 +90,9 @@ def read_rows(model: Fit, X: MatrixLike) -> Any:
 def score_range(model: Fit, low: Any, high: Any, missing: Any = False) -> ScoreRange:
     """The range of the scores of a model's trees over a box of rows, proved.
 
-    Scores are sums of leaves, before the link. The verifier reads the trees itself and
-    joins leaves whose boxes meet; where there are too many, it adds the extremes of the
-    single trees.
+    Scores are sums of leaves, before a link function turns them into predictions. The
+    verifier reads the trees itself and joins leaves whose boxes meet; where there are
+    too many, it adds the extremes of the single trees.
 
     Parameters
     ----------
@@ -100,17 +100,18 @@ def score_range(model: Fit, low: Any, high: Any, missing: Any = False) -> ScoreR
         HistGradientBoosting, RandomForest, ExtraTrees or DecisionTree of scikit-learn;
         LGBM models of LightGBM; XGB models of XGBoost; or one of ours.
     low, high : float or array-like of shape (n_features,)
-        Ends of the box, both included; infinite where a column is free. For categories
-        of LightGBM and XGBoost, their codes.
+        Smallest and largest value of each column, both included; −inf and inf where a
+        column may have any value. For categories of LightGBM and XGBoost, their codes.
     missing : bool or array-like of shape (n_features,), default=False
-        Whether cells of the column may also be missing.
+        Whether values of the column may also be missing.
 
     Returns
     -------
     ScoreRange
-        ``low`` and ``high`` enclose every score of the box, rounding included;
-        ``least`` and ``most`` are attained. ``exact`` says that they agree. With
-        several classes these are arrays with an entry for each class.
+        Every score in the box lies between ``low`` and ``high``, rounding included;
+        some rows of the box reach the scores ``least`` and ``most``. ``exact`` is True
+        if these agree with ``low`` and ``high``. With several classes these are arrays
+        with an entry for each class.
 
     Examples
     --------
