@@ -13,5 +13,5 @@ __all__ = ["Dask", "Processes", "engine_of"]
 
 
 def engine_of(given: object) -> object:
-    """The engine that was meant: a Dask client becomes :class:`Dask`."""
+    """The engine to use: a Dask client becomes :class:`Dask`."""
     return Dask(given) if is_client(given) else given

@@ -34,9 +34,9 @@ def is_client(value: Any) -> bool:
 
 
 class Dask:
-    """An engine: runs the passes of a fit and of its check on a Dask cluster.
+    """An engine that runs the passes of a fit and of its check on a Dask cluster.
 
-    ``certus.config_context(engine=client)`` makes one of a client.
+    ``certus.config_context(engine=client)`` makes one from a client.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ class Dask:
         """Results in the order of the keys; four tasks wait for each worker at most."""
         if isinstance(blocks, ArrayBlocks) and blocks.nbytes > SENT:
             raise ValueError(
-                f"An array of {blocks.nbytes / 2**20:,.0f} MiB would travel in every "
-                "pass. Write it to Parquet where the workers can read it, and pass the "
-                "path to certus.scale.blocks."
+                f"X has {blocks.nbytes / 2**20:,.0f} MiB in memory, which every pass "
+                "would send to the workers. Write it to Parquet where they can read "
+                "it, and pass the path to certus.scale.blocks."
             )
         most = 4 * self._workers()
         waiting: deque[tuple[Any, Any]] = deque()
@@ -99,7 +99,10 @@ class Dask:
         """How many workers there are now."""
         if self.client.status != "running":
             raise ConnectionError(LOST)
-        late = f"The Dask scheduler gave no answer within {self.timeout:g} s."
+        late = (
+            f"The Dask scheduler gave no answer within {self.timeout:g} s. Check that "
+            "it runs, or raise timeout."
+        )
 
         def ask() -> Any:
             return self.client.scheduler_info(n_workers=-1)["workers"]
@@ -135,7 +138,7 @@ class Dask:
             if left <= 0:
                 raise TimeoutError(
                     f"No worker finished {place(key)} within {self.timeout:g} s. Look "
-                    "at the cluster, or raise timeout."
+                    "at the cluster, use smaller blocks, or raise timeout."
                 )
 
     def _explain(self, key: Any, error: Exception) -> None:

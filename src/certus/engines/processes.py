@@ -22,7 +22,7 @@ LOSSES = 3
 
 
 class Processes:
-    """An engine: runs the passes of a fit in processes of this machine.
+    """An engine that runs the passes of a fit in processes of this machine.
 
     Use it in a ``with`` block, which ends the processes. A script needs the usual
     ``if __name__ == "__main__":`` guard, because each process imports it.
@@ -30,7 +30,7 @@ class Processes:
     Parameters
     ----------
     workers : int, default=2
-        How many processes.
+        Number of processes.
     timeout : float, default=600
         Seconds to wait for one block before the fit ends with an error.
 
@@ -95,7 +95,8 @@ class Processes:
                         raise  # the work itself said so
                     self._kill()
                     raise TimeoutError(
-                        f"No process finished {place(key)} within {self.timeout:g} s."
+                        f"No process finished {place(key)} within {self.timeout:g} s. "
+                        "Use smaller blocks, or raise timeout."
                     ) from None
                 except BrokenProcessPool as error:
                     losses += 1

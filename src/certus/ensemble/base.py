@@ -52,8 +52,8 @@ class TreesBase(Estimator):
         if grown is None:
             if params.get("warm_start") and hasattr(self, "trees_"):
                 raise ValueError(
-                    "warm_start continues a fit of this process only, and this model "
-                    "comes from a file or a copy. Use warm_start=False."
+                    "warm_start=True can only continue a fit of this process, but this "
+                    "model comes from a file or a copy. Use warm_start=False."
                 )
             grown = cls()
         X = self._dense(X)
@@ -80,7 +80,7 @@ class TreesBase(Estimator):
         for cls in type(self).__mro__:
             if cls.__module__.startswith("certus.ensemble."):
                 return cls.__name__
-        raise TypeError("A tree ensemble is a subclass of one in certus.ensemble.")
+        raise TypeError("A tree ensemble must inherit from a class in certus.ensemble.")
 
     def tree_rows(self, X: MatrixLike) -> Array:
         """X as numbers, in the way the trees see it: categories as codes.

@@ -1,8 +1,8 @@
 """What boosting by LightGBM and by XGBoost shares: the library grows, we keep arrays.
 
 ``fit`` runs the library's own estimator and reads its trees into ``trees_``. After that
-predictions, model files and certificates do not need the library. ``settings_`` is what
-the library says about its parameters; the verifier reads it to compute the leaves
+predictions, model files and certificates do not need the library. ``settings_`` holds
+the parameters as the library reports them; the verifier reads it to compute the leaves
 again.
 """
 
@@ -50,8 +50,8 @@ class BoostedTrees(TreesBase):
         Returns
         -------
         estimator
-            It predicts what ``model`` predicts, can be saved in a ``.certus`` file and
-            does not need the library. ``certus.certify`` checks it.
+            It gives the same predictions as ``model``, can be saved in a ``.certus``
+            file and does not need the library. ``certus.certify`` checks it.
         """
         library = type(model).__module__.partition(".")[0]
         labels = hasattr(cls, "predict_proba")
@@ -64,8 +64,8 @@ class BoostedTrees(TreesBase):
             )
         if getattr(getattr(model, "booster_", None), "pandas_categorical", None):
             raise ValueError(
-                "This model has columns of the type category. Replace them by numbers, "
-                "fit it again, and read it then."
+                "This model has columns of the type category. Replace categories by "
+                "numbers, fit the model again, and pass it."
             )
         usual = type(model)().get_params()
         found = {k: v for k, v in model.get_params().items() if v is not usual.get(k)}

@@ -26,19 +26,19 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
 
     Objective
     ---------
-    Stage by stage: the leaves' values minimise the loss's expansion to second order,
-    Σᵢ (gᵢ·v + ½·hᵢ·v²) + ½·λ·v² + α·|v|, times the learning rate. The questions are
-    greedy.
+    Stage by stage: the leaves' values minimise the second-order expansion of the loss,
+    Σᵢ (gᵢ·v + ½·hᵢ·v²) + ½·λ·v² + α·|v|, times the learning rate. The splits are chosen
+    greedily, one at a time.
 
     Certificate
     -----------
     ``leaf_values`` (PROVED or refused): stage by stage, each leaf is −η·T(G)/(H + λ) at
-    the scores of the stages before it. ``same_predictions`` (PROVED): a second, plain
-    walk through the arrays gives the predictions of the model. ``output_range``
-    (PROVED): no row, whatever its values, has a score outside of it.
-    ``monotone_trees`` (PROVED or refused) for constrained columns. How good the
-    questions of the trees are is refused: they were chosen greedily. At level "quick",
-    a large fit is checked for its first stages.
+    the scores of the stages before it. ``same_predictions`` (PROVED): a second, simple
+    program computes the same predictions from the arrays. ``output_range`` (PROVED): a
+    range that contains the score of every row, whatever its values. ``monotone_trees``
+    (PROVED or refused) for constrained columns. ``structure`` (refused): nobody can
+    prove how close the splits are to the best ones, because they are chosen greedily.
+    At level "quick", a large fit is checked for its first stages.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
     trees_ : TreeEnsemble
         The trees as arrays, with a compiled predictor.
     settings_ : str
-        The parameters, as the library states them after the fit.
+        The parameters, as the library reports them after the fit.
     classes_ : ndarray
         The labels.
     certificate_ : Certificate
@@ -120,7 +120,7 @@ class BoostedTreesClassifier(ClassifierMixin, BoostedTrees):
         return self._answers(X)
 
     def decision_function(self, X: MatrixLike) -> Array:
-        """Scores before the link: one for two labels, else one for each.
+        """Scores that become probabilities: one for two labels, else one for each.
 
         Parameters
         ----------

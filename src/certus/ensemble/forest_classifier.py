@@ -24,40 +24,42 @@ class RandomForestClassifier(ClassifierMixin, ForestBase):
     Objective
     ---------
     None: f(x) = the mean over trees of the shares of the labels among the rows of a
-    leaf. Splits reduce ``criterion``, among a random part of the columns.
+    leaf. Each split is the one that reduces ``criterion`` most, among a random part of
+    the columns.
 
     Certificate
     -----------
-    ``same_predictions`` (PROVED): a second, plain walk through the arrays gives the
-    predictions of the model. ``output_range`` (PROVED): no row, whatever its values,
-    has a score outside of it. ``leaf_values`` (PROVED): each leaf is the mean of its
-    rows; refused where rows were drawn at random. How good the questions of the trees
-    are is refused: they were chosen greedily.
+    ``same_predictions`` (PROVED): a second, simple program computes the same
+    predictions from the arrays. ``output_range`` (PROVED): a range that contains the
+    score of every row, whatever its values. ``leaf_values`` (PROVED): each leaf is the
+    mean of its rows; refused if the rows of a tree were drawn at random. ``structure``
+    (refused): nobody can prove how close the splits are to the best ones, because they
+    are chosen greedily.
 
     Parameters
     ----------
     n_estimators : int, default=100
         Number of trees.
     criterion : str, default="gini"
-        What a split reduces the most.
+        Measure of impurity or error, which each split lowers by as much as it can.
     max_depth : int or None, default=None
-        Most questions between the root of a tree and a leaf.
+        Largest number of splits between the root of a tree and a leaf.
     min_samples_split : int or float, default=2
-        Fewest rows of a node that is split.
+        Smallest number of rows of a node that may be split.
     min_samples_leaf : int, default=1
-        Fewest rows in a leaf.
+        Smallest number of rows in a leaf.
     min_weight_fraction_leaf : float, default=0.0
         Smallest share of the row weights in a leaf.
     max_features : "sqrt", "log2", int, float or None, default="sqrt"
-        Columns that a split chooses from, as a number or a share.
+        Number or share of the columns that a split chooses from.
     max_leaf_nodes : int or None, default=None
-        Most leaves of a tree.
+        Largest number of leaves of a tree.
     min_impurity_decrease : float, default=0.0
         Smallest improvement by a split.
     bootstrap : bool, default=True
         Whether each tree sees rows that are drawn with replacement.
     oob_score : bool or callable, default=False
-        Whether to estimate the score by the rows that a tree has not seen.
+        Whether to estimate the score from the rows that a tree has not seen.
     n_jobs : int or None, default=None
         Number of trees that scikit-learn grows at a time.
     random_state : int, RandomState or None, default=None
@@ -69,9 +71,9 @@ class RandomForestClassifier(ClassifierMixin, ForestBase):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply the row weights.
     ccp_alpha : float, default=0.0
-        Cost of a leaf by which trees are pruned.
+        Cost of each leaf when trees are pruned: larger values give smaller trees.
     max_samples : int, float or None, default=None
-        Rows drawn for each tree, as a number or a share.
+        Number or share of the rows drawn for each tree.
     monotonic_cst : array-like, default=None
         For each column 1 if the score must not fall in it, −1 if it must not rise, else
         0.

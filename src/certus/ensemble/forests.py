@@ -56,7 +56,7 @@ def _boosted(model: Fit) -> TreeEnsemble:
     if model.init is not None and model.init != "zero":
         raise ValueError(
             "The trees of a GradientBoosting model with its own init cannot be read, "
-            "because its predictions are more than trees. Fit it with init=None."
+            "because they are only a part of its predictions. Fit it with init=None."
         )
     parts = model.estimators_.ravel()
     trees = [_tree(each.tree_, scale=float(model.learning_rate)) for each in parts]

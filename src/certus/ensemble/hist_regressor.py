@@ -26,19 +26,20 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
 
     Objective
     ---------
-    Stage by stage: the leaves' values minimise the loss's expansion to second order,
-    Σᵢ (gᵢ·v + ½·hᵢ·v²) + ½·λ·v², times the learning rate. The questions are greedy.
+    Stage by stage: the leaves' values minimise the second-order expansion of the loss,
+    Σᵢ (gᵢ·v + ½·hᵢ·v²) + ½·λ·v², times the learning rate. The splits are chosen
+    greedily, one at a time.
 
     Certificate
     -----------
     ``leaf_values`` (PROVED): stage by stage, each leaf is −η·G/(H + λ) at the scores of
     the stages before it, where G and H are the sums of the first and second derivatives
-    over its rows. ``same_predictions`` (PROVED): a second, plain walk through the
-    arrays gives the predictions of the model. ``output_range`` (PROVED): no row,
-    whatever its values, has a score outside of it. ``monotone_trees`` (PROVED or
-    refused) for constrained columns. How good the questions of the trees are is
-    refused: they were chosen greedily. At level "quick", a large fit is checked for its
-    first stages.
+    over its rows. ``same_predictions`` (PROVED): a second, simple program computes the
+    same predictions from the arrays. ``output_range`` (PROVED): a range that contains
+    the score of every row, whatever its values. ``monotone_trees`` (PROVED or refused)
+    for constrained columns. ``structure`` (refused): nobody can prove how close the
+    splits are to the best ones, because they are chosen greedily. At level "quick", a
+    large fit is checked for its first stages.
 
     Parameters
     ----------
@@ -52,23 +53,23 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
     max_iter : int, default=100
         Maximum number of iterations. Each adds a tree, or one for each class.
     max_leaf_nodes : int or None, default=31
-        Most leaves of a tree.
+        Largest number of leaves of a tree.
     max_depth : int or None, default=None
-        Most questions between the root of a tree and a leaf.
+        Largest number of splits between the root of a tree and a leaf.
     min_samples_leaf : int, default=20
-        Fewest rows in a leaf.
+        Smallest number of rows in a leaf.
     l2_regularization : float, default=0.0
         Number λ that is added to the sum of second derivatives of a leaf.
     max_features : float, default=1.0
         Share of the columns that a split chooses from.
     max_bins : int, default=255
-        Most values of a column that splits distinguish.
+        Largest number of bins that the values of a column are sorted into.
     categorical_features : array-like, "from_dtype" or None, default="from_dtype"
         Columns whose values have no order. By default those of a data frame that have
         the type "category".
     monotonic_cst : array-like or dict, default=None
         For each column 1 if the score must not fall in it, −1 if it must not rise, else
-        0. A dict has an entry for each name.
+        0. A dict has an entry for each column name.
     interaction_cst : sequence of sets, or str, default=None
         Sets of columns that may occur together in a branch.
     warm_start : bool, default=False
@@ -101,7 +102,7 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
     train_score_, validation_score_ : ndarray
         Scores after each stage, if the fit could stop early.
     do_early_stopping_ : bool
-        Whether it could.
+        Whether the fit could stop early.
     is_categorical_ : ndarray of bool or None
         Which columns hold categories.
     certificate_ : Certificate
@@ -186,7 +187,8 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights.
         X_val, y_val, sample_weight_val : array-like, optional
-            Rows that early stopping looks at, instead of some that are held out.
+            Rows that decide when to stop early; without them some rows of X are held
+            out.
         """
         rows = {"X_val": X_val, "y_val": y_val, "sample_weight_val": sample_weight_val}
         given = {name: value for name, value in rows.items() if value is not None}

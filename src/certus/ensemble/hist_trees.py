@@ -1,8 +1,8 @@
 """Trees of scikit-learn's HistGradientBoosting, from the arrays of its predictors.
 
 scikit-learn places columns of categories before those of numbers and replaces each
-category by its place in the sorted list; a category that the fit has not seen counts as
-missing. Here columns keep the places they have in X.
+category by its place in the sorted list; a category that does not occur in the training
+rows counts as missing. Here columns keep the places they have in X.
 """
 
 from __future__ import annotations

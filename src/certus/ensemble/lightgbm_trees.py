@@ -38,7 +38,7 @@ def read(model: Any) -> TreeEnsemble:
     if link is None or not plain.issuperset(extra) or "sqrt" in words:
         raise ValueError(
             f"The trees of a LightGBM model with the objective {' '.join(words)!r} "
-            "cannot be read, because its link is not known here."
+            "cannot be read, because certus does not know its link function."
         )
     k, parts = int(told["num_tree_per_iteration"]), told["tree_info"]
     return join(

@@ -34,7 +34,7 @@ def read_trees(model: Fit) -> TreeEnsemble:
     model : fitted estimator
         HistGradientBoosting, GradientBoosting, RandomForest, ExtraTrees or DecisionTree
         of scikit-learn; LGBM models or a Booster of LightGBM; XGB models or a Booster
-        of XGBoost; or one of ours.
+        of XGBoost; or one of certus.
 
     Returns
     -------
@@ -91,14 +91,15 @@ def score_range(model: Fit, low: Any, high: Any, missing: Any = False) -> ScoreR
     """The range of the scores of a model's trees over a box of rows, proved.
 
     Scores are sums of leaves, before a link function turns them into predictions. The
-    verifier reads the trees itself and joins leaves whose boxes meet; where there are
-    too many, it adds the extremes of the single trees.
+    verifier reads the trees itself and combines leaves of several trees that a row can
+    reach together; where there are too many, it adds up the extremes of the single
+    trees.
 
     Parameters
     ----------
     model : fitted estimator
         HistGradientBoosting, RandomForest, ExtraTrees or DecisionTree of scikit-learn;
-        LGBM models of LightGBM; XGB models of XGBoost; or one of ours.
+        LGBM models of LightGBM; XGB models of XGBoost; or one of certus.
     low, high : float or array-like of shape (n_features,)
         Smallest and largest value of each column, both included; −inf and inf where a
         column may have any value. For categories of LightGBM and XGBoost, their codes.

@@ -7,7 +7,7 @@ Claims about a fitted boosting or forest of certus, scikit-learn, LightGBM or XG
   gives the predictions of the model;
 - ``monotone_trees``: for each constrained column, scores never move the wrong way;
 - ``output_range``: bounds of the scores over all rows there can be;
-- ``structure``: which questions the trees ask is a greedy choice; nothing is proved.
+- ``structure``: the splits of the trees are chosen greedily; nothing is proved.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     claims.append(
         bd.refused(
             "structure",
-            "which questions the trees ask is a greedy choice; how far it is from the "
-            "best one cannot be said",
+            "the splits of the trees are chosen greedily; nobody can say how far they "
+            "are from the best ones",
             "",
         )
     )
@@ -245,7 +245,7 @@ def _same_claim(
         *("same_predictions", Number(worst, slack), max(limit, 4 * slack)),
         f"the trees give the model's predictions for {what}",
         missed=f"for some of {what}, the trees do not give the model's predictions",
-        objective="link(baseline + Σ leaves), by a second, plain walk",
+        objective="link(baseline + Σ leaves), computed by a second program",
         theorem="differences as a share of the sum of the sizes of the leaves",
         fix=_CHANGED,
     )
@@ -293,8 +293,8 @@ def _monotone_claims(
     if missed or unsaid or len(found) == 1:
         return (missed or unsaid or found)[0]
     each = data.named("column", list(signs))
-    said = f"the score never moves the wrong way along {each}, wherever the rest is"
-    return replace(found[0], detail=said)
+    said = f"the score never moves the wrong way along {each}"
+    return replace(found[0], detail=f"{said}, whatever the other columns are")
 
 
 def _monotone_claim(
@@ -331,7 +331,8 @@ def _monotone_claim(
         )
     return bd.proved(
         *("monotone_trees", Number(0.0), 0.0),
-        f"the score {way} with column {column}, or stays, wherever the rest is",
+        f"the score {way} with column {column}, or stays, whatever the other "
+        "columns are",
         **words,
     )
 
