@@ -66,7 +66,8 @@ def _classifier_method(model: Any, output: str) -> str:
         output = next(name for name, there in has.items() if there)
     if not has[output]:
         raise ValueError(
-            f"This {type(model).__name__} has no {output}; use output='prediction'."
+            f"This {type(model).__name__} does not give a {output}. Use "
+            "output='prediction'."
         )
     names = {"score": margin or "decision", "prediction": "label"}
     return names.get(output, output)
@@ -81,8 +82,8 @@ def _margin_of(model: Any) -> str:
 def _of_regressor(model: Any, output: str, sample: Any) -> Answer:
     if output == "probability":
         raise ValueError(
-            f"This {type(model).__name__} predicts amounts and has no probability; "
-            "use output='auto'."
+            f"This {type(model).__name__} predicts numbers and does not give a "
+            "probability. Use output='auto'."
         )
     if not hasattr(model, "predict"):
         return _named(model, "decision", sample, "score")
@@ -115,8 +116,8 @@ def ask(model: Any, method: str, Z: Any) -> Array:
     found = np.asarray(_ask(model, method, Z))
     if found.dtype.kind not in "fiub":
         raise TypeError(
-            f"explain needs numbers, but {type(model).__name__} answers with "
-            f"{found.dtype} values."
+            f"explain needs a model that returns numbers, but {type(model).__name__} "
+            f"returns {found.dtype} values."
         )
     return found.astype(np.float64).reshape(len(found), -1)
 

@@ -23,24 +23,24 @@ class Contributions(TableResult):
     Attributes
     ----------
     columns, outputs : tuple of str
-        Names of the columns, and of what the model answers: one for amounts and for
-        two classes, else one for each class.
+        Names of the columns, and of the outputs of the model: one output for numbers
+        and for two classes, else one for each class.
     unit : str
-        What base, contributions and predictions are measured in.
+        Unit of the base value, the contributions and the predictions.
     base : ndarray of shape (n_outputs,)
-        The mean answer for the background rows.
+        The mean output of the model for the background rows.
     values : ndarray of shape (n_rows, n_columns, n_outputs)
         The contributions. With ``base`` they add up to ``predictions``.
     predictions : ndarray of shape (n_rows, n_outputs)
-        What the model answers for the rows.
+        The outputs of the model for the rows.
     low, high : ndarray or None
-        Ends of the intervals of ``values``, where orders were sampled.
+        Ends of the intervals of ``values``, if orders were sampled.
     background : int
         Number of background rows.
     way : str
         How the contributions were computed.
     certificate : Certificate
-        What was checked about them.
+        What was checked about the contributions.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Contributions(TableResult):
         Parameters
         ----------
         name : str or int, optional
-            By default the last output, which is the only one or that of the last class.
+            By default the last output: the only one, or that of the last class.
         """
         if name is None:
             return len(self.outputs) - 1
@@ -198,10 +198,10 @@ class Contributions(TableResult):
         ax : matplotlib axes, optional
             Axes to draw on; None means a new figure.
         kind : {"waterfall", "beeswarm", "dependence", "shape"}, optional
-            One row from the base value to its prediction; all rows column by column;
-            one column, value against contribution; the same with a line through the
-            means of neighbouring values. By default a waterfall for one row, else a
-            beeswarm.
+            "waterfall" shows one row, from the base value to its prediction; "beeswarm"
+            all rows, column by column; "dependence" the values of one column against
+            its contributions; "shape" adds a line through the means of neighbouring
+            values. By default a waterfall for one row, else a beeswarm.
         row : int, default=0
             The row of a waterfall.
         column : str, optional

@@ -2,8 +2,8 @@
 
     φ_j = mean, over all orders of the columns, of what column j adds
 
-Columns that are not yet filled in are those of background rows (interventional
-Shapley values). Closed forms are used where they exist, the definition up to 12
+Columns that have not yet been added take the values of background rows (interventional
+Shapley values). Formulas are used where they exist, all sets of columns for up to 12
 columns, and sampled orders with an interval for everything else.
 """
 
@@ -64,26 +64,28 @@ def explain(
     Parameters
     ----------
     model : fitted estimator, pipeline or callable
-        Of certus, scikit-learn or any library with scikit-learn's interface.
+        A model of certus, scikit-learn or any library with scikit-learn's interface.
     X : data frame or array of shape (n_samples, n_features)
         The rows to explain.
     background : data frame or array, optional
-        What the rows are compared with, for example 100 training rows. By default up
-        to 100 of the rows of X.
+        Rows that the rows of X are compared with, for example 100 training rows. By
+        default up to 100 of the rows of X.
     output : {"auto", "score", "probability", "prediction"}, default="auto"
-        What is divided. ``"auto"`` takes the score that the model decides by, the
-        linear predictor of a GLM, else probabilities, else predictions.
+        What is divided among the columns. ``"auto"`` takes the score that the model
+        decides by or, for a generalised linear model, its linear predictor; else
+        probabilities, else predictions.
     method : {"auto", "exact", "sampled"}, default="auto"
-        Whether sampled orders are allowed. ``"auto"`` samples only where no exact
-        method is known or it would ask for more than ``max_asked`` mixed rows.
+        Whether sampled orders are allowed. ``"auto"`` samples only if no exact method
+        is known, or if it would need more than ``max_asked`` mixed rows.
     max_asked : int, default=2_000_000
-        Mixed rows that the model may be asked about, where there is no closed form.
+        Largest number of mixed rows that the model is asked about. A mixed row has some
+        columns of a row and the others of a background row. Closed forms need none.
     delta : float, default=0.05
-        Failure probability: the chance that the statement does not hold. It is about
-        all intervals together, where orders are sampled.
+        Failure probability: the chance that the statement does not hold. It applies to
+        all intervals together, if orders are sampled.
     tol : float, optional
-        Largest share of the largest prediction by which sums may be off; by default
-        1e-9, and 1e-5 for models that compute in single precision.
+        How far sums may be off, as a share of the largest prediction; by default 1e-9,
+        and 1e-5 for models that compute in single precision.
     random_state : int or Generator, default=0
         Seed or generator of all random numbers. They decide the sampled orders.
 
@@ -99,9 +101,9 @@ def explain(
     Certificate
     -----------
     ``additivity`` (proved for each row): base value and contributions add up to the
-    model's own answer. ``base_value`` (proved). ``contributions``: each is that of
-    the formula (proved, in closed form or by the definition for some rows), or lies in
-    an interval (statistical), where orders are sampled.
+    model's own answer. ``base_value`` (proved). ``contributions``: each equals the
+    formula above (proved, for all rows in closed form or for some rows by the
+    definition). If orders are sampled, each lies in its interval (statistical).
 
     Examples
     --------
@@ -184,10 +186,10 @@ def _contributions(
         return _Shares(enumerated_contributions(game, moving), "sets")
     if method == "exact":
         raise ValueError(
-            f"No closed form is known for {type(game.inner).__name__}, and the "
-            f"definition asks for {asked:.1e} mixed rows of {widest} columns (at most "
-            f"{MOST_COLUMNS} columns and max_asked={most:,} rows). Use a smaller "
-            "background, fewer rows, or method='sampled'."
+            f"No closed form is known for {type(game.inner).__name__}, and exact "
+            f"contributions of {widest} columns ask the model about {asked:.1e} rows "
+            f"(at most {MOST_COLUMNS} columns and max_asked={most:,} rows). Use a "
+            "smaller background, fewer rows, or method='sampled'."
         )
     draws = number_of_draws(game, moving, most)
     rng = generator_of(random_state)

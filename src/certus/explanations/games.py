@@ -34,8 +34,8 @@ class MixingGame:
     """A model as a function of mixed rows.
 
     ``encoded`` has all rows as ``inner`` sees them, if an encoder comes before it;
-    ``owner`` has the user's column of each of its columns, or is None if only the whole
-    ``model`` can be asked.
+    ``owner`` holds the user's column that each of its columns comes from, or is None if
+    only the whole ``model`` can be asked.
     """
 
     model: Any
@@ -80,7 +80,7 @@ class MixingGame:
         bad = ~np.isfinite(found).all(axis=1)
         if bad.any():
             raise ValueError(
-                "The model answers with NaN or infinity for "
+                "The model returns NaN or infinity for "
                 f"{int(bad.sum()):,} of the rows and background rows. Leave these rows "
                 "out, or use another output."
             )
@@ -180,7 +180,7 @@ def _in_order(model: Any, X: Any) -> Any:
     if missing:
         hint = did_you_mean(missing[0], given)
         raise ValueError(
-            f"The rows lack the column {missing[0]!r}, which the model needs.{hint}"
+            f"X has no column {missing[0]!r}, which the model needs.{hint}"
         )
     return X if names == given else X[names]
 

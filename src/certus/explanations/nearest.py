@@ -1,9 +1,10 @@
 """The nearest change that flips a decision: fewest columns, then smallest.
 
-A change gives some columns the value of a background row, so that it stays among values
-that occur. Its size is the largest change of a column, in standard deviations of the
-background; a category counts as 1. Models that are sums over columns are solved
-exactly. For others, changes of one column are tried in full, and more by a search.
+A change gives some columns the values that they have in background rows, so only values
+that occur are used. Its size is the largest change of a column, in standard deviations
+of the background; a category counts as 1. Models that are sums over columns are solved
+exactly. For other models all changes of one column are tried, and a search looks for
+changes of more columns.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ class NearestChange(Result):
     before, after : tuple
         Their values.
     score, changed_score, threshold : float
-        The score of the row, that of the changed row, and where the decision flips.
+        The score of the row, the score of the changed row, and the score at which the
+        decision flips.
     size : float
         The largest change of a column, in standard deviations of the background.
     fewest : tuple of int
-        Bounds on the number of columns that a change needs; equal if it is known.
+        Lower and upper bound on the number of columns that must change; they are equal
+        if this number is known.
     claims : tuple of Claim
         What was checked.
 
@@ -69,7 +72,7 @@ class NearestChange(Result):
     def verdict(self) -> str:
         """The change in a sentence."""
         if not self.columns:
-            return "no change to values of the background rows was found that flips it"
+            return "no change was found that flips the decision"
         parts = [
             f"{name} from {_cell(a)} to {_cell(b)}"
             for name, a, b in zip(self.columns, self.before, self.after)
@@ -110,9 +113,10 @@ def nearest_change(
     Parameters
     ----------
     model : fitted estimator, pipeline or callable
-        A classifier of two classes, or any model with one answer and a ``threshold``.
+        A classifier of two classes, or any model with one output if ``threshold`` is
+        given.
     row : data frame or array of shape (1, n_features)
-        The row whose decision is to flip.
+        The row whose decision should flip.
     background : data frame or array
         Rows whose values a change may use.
     threshold : float, optional
@@ -130,9 +134,10 @@ def nearest_change(
     Certificate
     -----------
     ``flips`` (proved): the model's own answer for the changed row is on the other side.
-    ``nearest`` (proved): no change of fewer columns flips, and none of as many columns
-    that is smaller, for sums over columns and for changes of one column; otherwise
-    bounds on the number of columns.
+    ``nearest``: no change of fewer columns flips the decision, and no smaller change of
+    the same number of columns does. It is proved for models that are sums over columns,
+    and for changes of one column; for other models it gives bounds on the number of
+    columns.
     """
     game = game_of(model, row, background, output)
     if game.rows.n != 1:
@@ -156,13 +161,16 @@ def nearest_change(
 def _threshold(game: MixingGame, given: float | None) -> float:
     if game.k != 1:
         raise ValueError(
-            f"nearest_change needs a model with one answer, got {game.k} outputs. "
+            f"nearest_change needs a model with one output, got {game.k} outputs. "
             "Pass a function that returns the score of one class."
         )
     if given is not None:
         return float(given)
     if not hasattr(game.inner, "classes_"):
-        raise ValueError("This model predicts amounts; pass threshold=.")
+        raise ValueError(
+            "This model predicts numbers; pass threshold=, the number at which the "
+            "decision flips."
+        )
     return 0.5 if game.answer.method in ("probability", "label") else 0.0
 
 

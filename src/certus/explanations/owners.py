@@ -1,8 +1,8 @@
 """Which column of the user's table each encoded column comes from.
 
-Scaling, filling and 0/1 columns treat each column by itself. Then a mixed row can be
-encoded by mixing encoded rows, and the contributions of encoded columns belong to the
-column that they come from. Where an encoder mixes columns (PCA, averages of the
+Scaling, imputation and one-hot encoding treat each column by itself. Then a mixed row
+can be encoded by mixing encoded rows, and the contributions of encoded columns belong
+to the column that they come from. Where an encoder mixes columns (PCA, averages of the
 target), None is returned and mixed rows are encoded one by one.
 """
 

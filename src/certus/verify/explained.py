@@ -245,8 +245,8 @@ def _defined(
     if count == 0:
         return refused(
             name,
-            f"comparing one row with the definition takes {m:,} × 2^{d} mixed rows, "
-            "more than this level allows",
+            f"comparing one row with the definition asks the model about {m:,} × 2^{d} "
+            "rows, more than this level allows",
             "certify(level='full'), or a smaller background",
         )
     ask = mixer(played, told.method)

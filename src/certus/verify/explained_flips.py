@@ -78,7 +78,7 @@ def flip_claims(flip: Flip, played: Played) -> tuple[list[Claim], tuple[int, int
             proved(
                 *("nearest", found, 1.0),
                 f"no change of one column flips the decision; {count} columns do, and "
-                f"whether {count - 1} suffice is not known" if count > 2 else
+                f"whether {count - 1} are enough is not known" if count > 2 else
                 "no change of one column flips the decision, and two columns do",
                 missed="a change of one column flips the decision",
             )

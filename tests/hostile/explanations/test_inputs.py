@@ -42,7 +42,7 @@ def test_wrong_rows_are_refused(arguments: Any, what: str) -> None:
         ({"method": "fast"}, "method must be one of"),
         ({"delta": 2}, "delta"),
         ({"max_asked": 0}, "max_asked"),
-        ({"output": "probability"}, "predicts amounts"),
+        ({"output": "probability"}, "predicts numbers"),
     ],
 )
 def test_wrong_options_are_refused(options: Any, what: str) -> None:
@@ -63,7 +63,7 @@ def test_a_missing_column_is_named() -> None:
     rows = table.to_pandas()
     found = certus.explain(model, rows[:3].assign(extra=1)[::-1], rows[:9])
     assert found.columns == tuple(f"c{j}" for j in range(10))
-    with pytest.raises(ValueError, match="lack the column 'c4'"):
+    with pytest.raises(ValueError, match="has no column 'c4'"):
         certus.explain(model, rows[:3].drop(columns="c4"), rows[:9])
 
 
@@ -99,7 +99,7 @@ def test_classifiers_without_probabilities() -> None:
         assert found.outputs == ("low",) and found.certificate.met
     found = certus.explain(fitted, X[:3, :4], X[:9, :4], output="prediction")
     assert set(np.unique(found.predictions)) <= {0.0, 1.0}
-    with pytest.raises(ValueError, match="has no probability"):
+    with pytest.raises(ValueError, match="does not give a probability"):
         certus.explain(fitted, X[:3, :4], X[:9, :4], output="probability")
 
 
