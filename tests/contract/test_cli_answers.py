@@ -114,7 +114,7 @@ def test_watch_with_and_without_the_truth(folder, capsys):
     pl.read_csv(new, infer_schema=False).drop("price").write_csv(blind)
     assert main(["watch", model, str(blind)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "no column moved" in said and "without the truth of these rows" in said
+    assert "no column moved" in said and "true targets of these rows" in said
 
 
 def test_watch_sees_a_rare_value_of_two(folder, capsys):

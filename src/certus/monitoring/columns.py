@@ -1,10 +1,11 @@
 """How far each column of a new table lies from the training table, with intervals.
 
 For each cut point, or each frequent level, the share of new rows minus the share of
-training rows. Each difference has two intervals, at half the error each, of which the
-intersection is taken: ends of two Clopper–Pearson intervals, which are narrow for small
-shares, and Hoeffding for a difference, narrow for large ones. Cut points and levels
-were chosen on other training rows than those counted, so all intervals hold together.
+training rows. Each difference has two intervals, each with half of the failure
+probability, and their intersection is used: the ends of two Clopper–Pearson intervals,
+which are narrow for small shares, and Hoeffding's for a difference, which is narrow for
+large ones. Cut points and levels were chosen on other training rows than the rows that
+are counted, so all intervals hold together.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class ColumnMove(Result):
     Attributes
     ----------
     name, kind : str
-        Of the column.
+        Name of the column, and what it holds, such as numbers or categories.
     what : str
         Which share differs most: ``"age ≤ 41"``, ``"town = Bath"``.
     before, now : float
-        That share of the training rows and of the new rows.
+        This share among the training rows and among the new rows.
     low, high : float
-        Ends of the interval of the difference, now − before, in the populations.
+        Ends of an interval for the difference, now − before, of the populations that
+        the rows were drawn from.
     """
 
     name: str
@@ -54,7 +56,7 @@ class ColumnMove(Result):
 
     @property
     def moved(self) -> bool:
-        """Whether the interval of the difference leaves out 0."""
+        """Whether the interval of the difference does not contain 0."""
         return self.low > 0 or self.high < 0
 
     @property
@@ -121,7 +123,10 @@ def _levels(profile: Any, name: str, text: Any) -> tuple[list[str], Any, Any]:
     """Rows of each frequent level, of all others, and gaps."""
     counts, others = level_counts(text, profile["watched"])
     texts = [f"{name} = {shorten(level, 30)}" for level in profile["watched"]]
-    texts += [f"{name} is none of {len(texts)} frequent levels", f"{name} is missing"]
+    texts += [
+        f"{name} is none of the {len(texts)} frequent levels",
+        f"{name} is missing",
+    ]
     old = [*profile["counts"], profile["others"], profile["gaps"]]
     return texts, old, [*counts, others, text.null_count()]
 

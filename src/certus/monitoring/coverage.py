@@ -1,9 +1,10 @@
-"""Whether intervals or sets still contain their share of rows, given the truth.
+"""Whether intervals or sets still contain their share of the true targets.
 
-With the order of the rows, two statements that hold at every moment: a band around the
-share of rows covered so far, whatever happens to them; and a bet against "these rows
-are like those of the calibration", whose capital reaches 20 with probability at most
-5 % as long as they are. Without the order, Clopper–Pearson for the rows as one sample.
+If the order of the rows is known, two statements hold at every moment. The first is a
+band around the share of rows covered so far, whatever happens to the rows. The second
+is a bet against "these rows are like the calibration rows": as long as this is true,
+the capital of the bet reaches 20 with a probability of at most 5 %. If the order is not
+known, the rows are one sample with a Clopper–Pearson interval.
 """
 
 from __future__ import annotations
@@ -28,24 +29,26 @@ __all__ = ["CoverageWatch", "watch_coverage"]
 
 @dataclass(frozen=True)
 class CoverageWatch(Result):
-    """Coverage on rows whose truth is known.
+    """Coverage on rows whose true targets are known.
 
     Attributes
     ----------
     promised : float
         Share of new rows that intervals or sets should contain.
     rows, covered : int
-        Rows with a known truth, and those that their interval or set contains.
+        Number of rows, and of those whose true target lies in their interval or set.
     low, high : float
-        Interval of the coverage; at every moment if ``ordered``.
+        Ends of an interval for the coverage, which holds at every moment if
+        ``ordered``.
     ordered : bool
-        Whether rows came in a known order.
+        Whether the order of the rows is known.
     alarm : int or None
-        Row, counted from 1, at which it was established that the rows are no longer
-        like those of the calibration; None if it was not.
+        Row, counted from 1, at which it was established that rows are no longer like
+        the calibration rows; None if this was not established.
     odds : float or None
-        Largest capital of the bet; 1/δ establishes it. None without an order, or
-        without the calibration scores.
+        Largest capital of a bet that starts with 1 and wins if rows are no longer like
+        the calibration rows; a capital of 1/delta establishes this. None if the order
+        or the calibration scores are not known.
     delta : float
         Failure probability of each of the two statements.
     band : tuple of ndarray
@@ -65,7 +68,7 @@ class CoverageWatch(Result):
 
     @property
     def share(self) -> float:
-        """Share of the rows that their interval or set contains."""
+        """Share of the rows whose true target lies in their interval or set."""
         return self.covered / self.rows
 
     @property
@@ -86,9 +89,9 @@ class CoverageWatch(Result):
         promised = f"{100 * self.promised:g} %"
         if self.alarm is not None:
             return (
-                f"coverage is lost: from row {self.alarm:,} on it is established that "
-                "the rows are not like those of the calibration; the intervals or sets "
-                f"contain {share}, where {promised} were promised"
+                f"coverage is lost: at row {self.alarm:,} it was established that rows "
+                "are no longer like the calibration rows; the intervals or sets "
+                f"contain {share}, but {promised} were promised"
             )
         if self.high < self.promised:
             return f"coverage is below {promised}: it is {share} ({ends})"
@@ -103,7 +106,7 @@ class CoverageWatch(Result):
 def watch_coverage(
     model: Any, X: Any, y: Any, coverage: float, ordered: bool, delta: float
 ) -> CoverageWatch:
-    """Judge the intervals or sets of a calibrated model on rows with their truth."""
+    """Judge the intervals or sets of a calibrated model on rows with true targets."""
     held = _held(model, X, y, coverage)
     n, covered = len(held), int(held.sum())
     if not ordered:
@@ -128,7 +131,7 @@ def watch_coverage(
 
 
 def _held(model: Any, X: Any, y: Any, coverage: float) -> Array:
-    """Whether each interval or set holds the truth."""
+    """Whether each interval or set contains the true target."""
     if hasattr(model, "classes_"):
         inside = np.asarray(model.predict_set(X, coverage))
         own = _codes(model, y)

@@ -1,8 +1,8 @@
-"""``watch``: a model in use meets new rows, with or without their truth.
+"""``watch``: compare new rows with a model in use, with or without true targets.
 
-What the columns can tell is how far they moved. Whether errors grew, they cannot: a
-column may move without harm, and the target may change its relation to columns that all
-stay as they were. With the truth of the rows the coverage of intervals is judged.
+Columns show how far they moved. They do not show whether errors grew: a column may move
+without harm, and the relation of the target to the columns may change although no
+column moves. If the true targets are known, the coverage of the intervals is judged.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Watch(TableResult):
     rows : int
         New rows.
     columns : tuple of ColumnMove
-        One for each column that is used, the most certain move first; their intervals
-        hold together.
+        One for each column that is used, the most certain move first; all their
+        intervals hold together.
     coverage : CoverageWatch or None
-        Whether intervals or sets still hold; None without the truth.
+        Whether intervals or sets still hold; None if the true targets are not given.
     unknown : tuple of str
         What these rows cannot tell, and why.
     delta : float
@@ -52,7 +52,7 @@ class Watch(TableResult):
 
     @property
     def moved(self) -> tuple[ColumnMove, ...]:
-        """The columns whose interval leaves out 0."""
+        """The columns whose interval does not contain 0."""
         return tuple(column for column in self.columns if column.moved)
 
     @property
@@ -89,20 +89,21 @@ def watch(
     Parameters
     ----------
     model : TablePipeline
-        A fitted one, such as that in a model file; it keeps a profile of its columns.
+        A fitted pipeline, such as the one in a model file; it keeps a profile of its
+        columns.
     X : data frame or array of shape (n_samples, n_features)
         New rows.
     y : series or array of shape (n_samples,), optional
-        Their truth, if it is known by now.
+        True targets of the new rows, if they are known by now.
     ordered : bool, default=False
         Whether the rows are in the order in which they came. Statements about the
-        coverage then hold at every moment, so that one may look after each row.
+        coverage then hold at every moment, so you may look at them after each row.
     coverage : float, default=0.9
-        Probability, on average over calibration rows and new rows. That of the
-        intervals or sets that are judged.
+        Probability, on average over calibration rows and new rows. The intervals or
+        sets that are judged should reach it.
     delta : float, default=0.05
-        Failure probability: the chance that the statement does not hold. That of the
-        intervals of all columns together, and of each statement about the coverage.
+        Failure probability: the chance that the statement does not hold. It applies to
+        the intervals of all columns together, and to each statement about the coverage.
 
     Returns
     -------
@@ -122,15 +123,15 @@ def watch(
     >>> [column.name for column in found.moved]
     ['age']
     >>> print(found.unknown[0])
-    whether errors grew: without the truth of these rows, columns may move without harm,
-    and errors may grow although no column moved
+    whether errors grew: the true targets of these rows are missing. Columns may move
+    without harm, and errors may grow although no column moved
     """
     check_number("coverage", coverage, 0, 1, open_low=True)
     check_number("delta", delta, 0, 1, open_low=True)
     if not isinstance(model, TablePipeline) or not hasattr(model.encoder_, "plans_"):
         raise TypeError(
-            f"{type(model).__name__} keeps no profile of its columns; watch needs a "
-            "fitted TablePipeline, such as the model of certus fit."
+            f"watch needs a fitted TablePipeline, such as the model that `certus fit` "
+            f"saves, but {type(model).__name__} keeps no profile of its columns."
         )
     plans, cells = model.encoder_.cells(X)
     unknown = []
@@ -146,8 +147,8 @@ def watch(
     judged = None
     if y is None:
         unknown.append(
-            "whether errors grew: without the truth of these rows, columns may move "
-            "without harm, and errors may grow although no column moved"
+            "whether errors grew: the true targets of these rows are missing. Columns "
+            "may move without harm, and errors may grow although no column moved"
         )
     else:
         judged = _judged(model, X, y, coverage, ordered, delta, unknown)
@@ -170,14 +171,14 @@ def _judged(
         raise TableError(f"y has {len(truth):,} rows, but X has {len(X):,}.")
     if not ordered:
         unknown.append(
-            "when anything changed: the order of the rows is not known, and rows are "
-            "taken as one sample"
+            "when something changed: the order of the rows is not known, so they are "
+            "judged as one sample"
         )
     try:
         return watch_coverage(model, X, truth, coverage, ordered, delta)
     except (NotFittedError, AttributeError):
         unknown.append(
-            "whether intervals still hold: the model has no calibration rows, as "
+            "whether intervals still hold: the model has no calibration rows, because "
             "its rows come in groups or in order of time"
         )
         return None
