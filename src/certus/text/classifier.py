@@ -44,7 +44,7 @@ from certus.text.features import select
 from certus.text.huffman import huffman_tree
 from certus.text.ngrams import Lists
 from certus.text.vocabulary import lookup
-from certus.text.words import character_lengths
+from certus.text.words import Tokenizer, character_lengths
 from certus.typing import Array, ArrayLike, RandomState, TextsLike
 
 
@@ -162,7 +162,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         learning_rate: float = 0.1,
         max_iter: int = 5,
         class_weight: Mapping[Any, float] | str | None = None,
-        tokenizer: Any = None,
+        tokenizer: str | Tokenizer | None = None,
         deterministic: bool = False,
         warm_start: bool = False,
         random_state: RandomState = None,
@@ -212,8 +212,8 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
 
     def _measured(
         self,
-        witness: Any,
-        X: Any,
+        witness: None,
+        X: TextsLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None,
         level: str,
@@ -240,7 +240,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         )
 
     def _prepare(
-        self, texts: Any, codes: Array, before: Previous | None, monitor: Monitor
+        self, texts: TextsLike, codes: Array, before: Previous | None, monitor: Monitor
     ) -> TextTraining:
         """Read the texts, and initialise every vector."""
         lists = _read_training(self, texts, len(codes))
@@ -269,7 +269,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
             max_time=self.max_time,
         )
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: TextsLike) -> Array:
         """Document vectors: the mean of the vectors of the words and n-grams of each.
 
         Parameters
@@ -288,7 +288,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
             out[part] = H
         return out
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: TextsLike) -> Array:
         """Logarithms of the probabilities, see ``predict_proba``.
 
         Parameters
@@ -325,7 +325,9 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         """
         return self.classes_[self.predict_log_proba(X).argmax(axis=1)]
 
-    def _predictor(self, X: Any, y: ArrayLike | None = None) -> tuple[Any, Any, Any]:
+    def _predictor(
+        self, X: TextsLike, y: ArrayLike | None = None
+    ) -> tuple[Any, Any, Any]:
         return self, list(X) if isinstance(X, Iterator) else X, y
 
 

@@ -87,7 +87,7 @@ def _dot(a: Array, b: Array) -> Any:
 
 
 @register_jitable
-def _both(w: Array, h: Array, g: Array, step: Any) -> None:
+def _both(w: Array, h: Array, g: Array, step: np.float32) -> None:
     """Add step·w to g, then step·h to w."""
     d = (len(h) // 16) * 16
     for j in range(d):
@@ -97,7 +97,7 @@ def _both(w: Array, h: Array, g: Array, step: Any) -> None:
 
 
 @kernel
-def document_means(Z: Array, features: Any, offsets: Array, H: Array) -> None:
+def document_means(Z: Array, features: Array, offsets: Array, H: Array) -> None:
     """Mean row of each document of a block: features[offsets[i]:offsets[i + 1]]."""
     for i in range(len(H)):
         _mean(Z, Z[:0], features, offsets[i], offsets[i + 1], H[i])
@@ -107,7 +107,7 @@ def document_means(Z: Array, features: Any, offsets: Array, H: Array) -> None:
 def train_softmax(
     Z: Array,
     W: Array,
-    features: Any,
+    features: Array,
     offsets: Array,
     labels: Array,
     weights: Array,
@@ -158,7 +158,7 @@ def train_softmax(
 def train_hierarchical(
     Z: Array,
     W: Array,
-    features: Any,
+    features: Array,
     offsets: Array,
     labels: Array,
     weights: Array,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
@@ -30,6 +30,9 @@ from certus.text.huffman import leaf_log_probabilities, leaf_paths
 from certus.text.ngrams import Lists
 from certus.text.vocabulary import Vocabulary
 from certus.typing import Array
+
+if TYPE_CHECKING:
+    from certus.text.classifier import FastTextClassifier
 
 #: Documents whose vectors are held at a time.
 BLOCK = 4096
@@ -70,13 +73,13 @@ class Previous(NamedTuple):
     tree: Array | None
 
     @classmethod
-    def of(cls, model: Any) -> Previous | None:
+    def of(cls, model: FastTextClassifier) -> Previous | None:
         """The state of the model; None before its first fit."""
         if not hasattr(model, "vectors_"):
             return None
         return cls(*(getattr(model, f"{name}_") for name in cls._fields))
 
-    def copy_to(self, model: Any, parameters: Parameters) -> None:
+    def copy_to(self, model: FastTextClassifier, parameters: Parameters) -> None:
         """Copy the vectors of words and classes that both fits have."""
         d = self.vectors.shape[1]
         if d != parameters.n_components:

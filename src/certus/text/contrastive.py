@@ -12,7 +12,7 @@ learns log p/q − log ν instead.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -21,7 +21,7 @@ from scipy.special import expit
 
 from certus.base import check_number
 from certus.certificate import Status
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 __all__ = ["NoiseContrastiveFit", "noise_contrastive"]
 
@@ -60,16 +60,16 @@ class NoiseContrastiveFit(NamedTuple):
     n_iter: int
     status: Status
 
-    def log_density(self, features: Any) -> Array:
+    def log_density(self, features: ArrayLike) -> Array:
         """Log p(x) = φ(x)·θ − c of each row of features."""
         return np.asarray(features, dtype=float) @ self.coef - self.log_normaliser
 
 
 def noise_contrastive(
-    data: Any,
-    noise: Any,
-    log_q_data: Any,
-    log_q_noise: Any,
+    data: ArrayLike,
+    noise: ArrayLike,
+    log_q_data: ArrayLike,
+    log_q_noise: ArrayLike,
     *,
     fit_normaliser: bool = True,
     tol: float = 1e-8,
@@ -138,7 +138,11 @@ def noise_contrastive(
 
 
 def _stack(
-    data: Any, noise: Any, log_q_data: Any, log_q_noise: Any, constant: bool
+    data: ArrayLike,
+    noise: ArrayLike,
+    log_q_data: ArrayLike,
+    log_q_noise: ArrayLike,
+    constant: bool,
 ) -> tuple[Array, Array, Array, Array]:
     """Rows of both, their offsets −log νq, labels ±1 and weights."""
     parts = []

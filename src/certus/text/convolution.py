@@ -29,7 +29,8 @@ from certus.neural_network.parameters import (
 from certus.neural_network.row_targets import ClassTargets
 from certus.text.corpus import encode, positions
 from certus.text.vocabulary import lookup
-from certus.typing import ArrayLike, TextsLike
+from certus.text.words import Tokenizer
+from certus.typing import Array, ArrayLike, TextsLike
 
 
 @trained_with(
@@ -94,7 +95,7 @@ class TextConvClassifier(ClassTargets):
         n_filters: int = 64,
         dropout: float = 0.5,
         min_count: int = 1,
-        tokenizer: Any = None,
+        tokenizer: str | Tokenizer | None = None,
         **shared: Unpack[ClassifierOptions],
     ) -> None: ...
 
@@ -144,10 +145,10 @@ class TextConvClassifier(ClassTargets):
             raise ValueError("X holds no texts: at least 1 is required.")
         return [places + 1 for places in numbers]
 
-    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
+    def _rows(self, X: list[Array], module: nn.Module) -> NetworkInputs:
         return RaggedInputs(X, torch.int64, self.device)
 
-    def _build(self, X: Any, targets: Targets) -> nn.Module:
+    def _build(self, X: list[Array], targets: Targets) -> nn.Module:
         return TextCNN(
             len(self.vocabulary_) + 1,
             targets.outputs,

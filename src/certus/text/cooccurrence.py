@@ -10,19 +10,22 @@ matrix is sparse and made in pieces of the corpus, so memory is that of its entr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from certus._core.threads import run_blocks
+from certus._core.threads import Stop, run_blocks
 from certus.base import Fitted, Model, certified_fit, check_choice, check_number
 from certus.certificate import Evidence
 from certus.text.corpus import EncodedCorpus, TextInput
 from certus.text.counts import document_matrix
 from certus.text.counts_kernels import occurrences, pad, window_rows
-from certus.text.words import check_corpus, sentences
-from certus.typing import Array
+from certus.text.words import Tokenizer, check_corpus, sentences
+from certus.typing import Array, ArrayLike, CompressedMatrix
+
+if TYPE_CHECKING:
+    from certus.text.glove import GloVe
 
 __all__ = ["Cooccurrence", "count_pairs"]
 
@@ -105,7 +108,7 @@ class Cooccurrence(TextInput, Model):
         window: int = 5,
         weighting: str = "flat",
         symmetric: bool = True,
-        tokenizer: Any = None,
+        tokenizer: str | Tokenizer | None = None,
         min_count: int = 1,
         max_words: int | None = None,
     ) -> None:
@@ -118,7 +121,7 @@ class Cooccurrence(TextInput, Model):
         self.max_words = max_words
 
     @certified_fit
-    def fit(self, X: Iterable[Any], y: Any = None) -> Any:
+    def fit(self, X: Iterable[Any], y: ArrayLike | None = None) -> Any:
         """Count which words occur together.
 
         Parameters
@@ -152,7 +155,7 @@ def _in_sentences(texts: Iterable[Any]) -> Iterator[Any]:
             yield document
 
 
-def pair_settings(model: Any) -> dict[str, Any]:
+def pair_settings(model: Cooccurrence | GloVe) -> dict[str, Any]:
     """The checked parameters that say which pairs are counted."""
     check_choice("context", model.context, CONTEXTS)
     check_number("window", model.window, 1, integer=True)
@@ -232,7 +235,7 @@ class _Total:
         self.shape = (n, n)
         self.parts: list[Any] = []
 
-    def add(self, part: Any) -> None:
+    def add(self, part: CompressedMatrix) -> None:
         self.parts.append(part)
         while len(self.parts) > 1 and self.parts[-2].nnz < 2 * self.parts[-1].nnz:
             last = self.parts.pop()
@@ -263,7 +266,7 @@ def _windows(corpus: EncodedCorpus, weights: Array, symmetric: bool) -> Any:
     sizes = np.zeros(n + 1, dtype=np.int64)
     found: list[Any] = [None] * len(blocks)
 
-    def count(k: int, stop: Any) -> None:
+    def count(k: int, stop: Stop) -> None:
         if stop():
             return
         first, last = blocks[k]

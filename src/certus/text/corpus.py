@@ -26,7 +26,7 @@ from certus.text.words import (
     splitter,
     words_of,
 )
-from certus.typing import Array
+from certus.typing import Array, TextsLike
 from certus.wording import shorten
 
 __all__ = ["Array", "EncodedCorpus", "TextInput", "encode", "positions"]
@@ -293,11 +293,11 @@ class _Spool:
     def __enter__(self) -> _Spool:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.file is not None:
             self.file.close()  # a map keeps its own hold of it
 
-    def add(self, chunk: Any) -> None:
+    def add(self, chunk: Array | array[int]) -> None:
         self.chunks.append(chunk)
         self.size += len(chunk)
         if self.size > IN_MEMORY:
@@ -336,7 +336,7 @@ class TextInput:
 
     tokenizer: Any
 
-    def _read(self, texts: Any) -> EncodedCorpus:
+    def _read(self, texts: TextsLike | EncodedCorpus) -> EncodedCorpus:
         """The corpus as numbers; an encoded corpus stays unchanged."""
         if isinstance(texts, EncodedCorpus):
             return texts

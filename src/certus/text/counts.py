@@ -15,13 +15,13 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from certus._core.threads import run_blocks, slices
+from certus._core.threads import Stop, run_blocks, slices
 from certus.base import Fitted, Model, certified_fit, check_number
 from certus.certificate import Evidence
 from certus.text.corpus import EncodedCorpus, TextInput, encode
 from certus.text.counts_kernels import count_documents, count_once, gather
 from certus.text.vocabulary import lookup
-from certus.text.words import documents
+from certus.text.words import Tokenizer, documents
 from certus.typing import Array, ArrayLike, TextsLike
 
 __all__ = ["BagOfWords", "document_counts", "document_matrix"]
@@ -89,7 +89,7 @@ class BagOfWords(TextInput, Model):
 
     def __init__(
         self,
-        tokenizer: Any = None,
+        tokenizer: str | Tokenizer | None = None,
         *,
         min_count: int = 1,
         max_words: int | None = None,
@@ -173,7 +173,7 @@ class BagOfWords(TextInput, Model):
         rows.eliminate_zeros()
         return [names[part] for part in np.split(rows.indices, rows.indptr[1:-1])]
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Array:
         """The words that name the columns.
 
         Parameters
@@ -192,7 +192,7 @@ class BagOfWords(TextInput, Model):
         return (_runs(list(document), low, high) for document in words)
 
 
-def _check_lengths(lengths: Any) -> None:
+def _check_lengths(lengths: tuple[int, int]) -> None:
     try:
         low, high = lengths
     except (TypeError, ValueError):
@@ -229,7 +229,7 @@ def document_matrix(corpus: EncodedCorpus, binary: bool = False) -> Any:
     sizes = np.zeros(corpus.n_documents + 1, dtype=np.int64)
     blocks = slices(corpus.n_documents, BLOCK)
 
-    def count(part: slice, stop: Any) -> None:
+    def count(part: slice, stop: Stop) -> None:
         if not stop():
             at = (part.start, part.stop)
             count_documents(ids, offsets, *at, words, counts, sizes[1:])
@@ -240,7 +240,7 @@ def document_matrix(corpus: EncodedCorpus, binary: bool = False) -> Any:
     indices = np.empty(indptr[-1], dtype=np.int64 if wide else np.int32)
     data = np.empty(indptr[-1], dtype=np.int64)
 
-    def move(part: slice, stop: Any) -> None:
+    def move(part: slice, stop: Stop) -> None:
         if not stop():
             at = (part.start, part.stop)
             gather(offsets, indptr, *at, words, counts, indices, data)

@@ -8,8 +8,6 @@ result does not depend on the number of threads.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba.extending import register_jitable
 
@@ -107,7 +105,7 @@ def pad(ids: Array, offsets: Array, out: Array) -> None:
 
 
 @kernel
-def occurrences(padded: Array, starts: Any, out: Array) -> None:
+def occurrences(padded: Array, starts: Array, out: Array) -> None:
     """Positions of each word, ascending; word i's begin at ``starts[i]``."""
     place = starts.copy()
     for p in range(len(padded)):

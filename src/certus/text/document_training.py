@@ -7,26 +7,29 @@ pieces of a text, words of neighbours by whole texts. The objective is that of
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certus._core.threads import run_blocks
+from certus._core.threads import Stop, run_blocks
 from certus.base import Fitted
 from certus.callbacks import Monitor
 from certus.text import sampling
 from certus.text.corpus import EncodedCorpus
 from certus.text.skipgram_kernels import compose, sigmoid_table, train_texts
 from certus.text.vectors import pool
-from certus.typing import Array
+from certus.typing import Array, TextsLike
+
+if TYPE_CHECKING:
+    from certus.text.documents import DocumentVectors
 
 #: How often pairs are drawn for the sample before the fit gives up.
 TRIES = 50
 
 
 def train(
-    model: Any,
-    texts: Any,
+    model: DocumentVectors,
+    texts: TextsLike | EncodedCorpus,
     corpus: EncodedCorpus,
     inputs: Array,
     random: np.random.Generator,
@@ -81,7 +84,7 @@ def train(
     return sampling.fitted(model, corpus, sample, status)
 
 
-def _cut(model: Any, offsets: Array) -> tuple[sampling.TextBlocks, Array]:
+def _cut(model: DocumentVectors, offsets: Array) -> tuple[sampling.TextBlocks, Array]:
     """Blocks of work, and the text that each piece belongs to.
 
     Own words are predicted in pieces; neighbours by whole texts.
@@ -93,7 +96,7 @@ def _cut(model: Any, offsets: Array) -> tuple[sampling.TextBlocks, Array]:
     return sampling.TextBlocks(offsets, edges), np.arange(len(offsets) - 1)
 
 
-def _size(model: Any) -> int:
+def _size(model: DocumentVectors) -> int:
     """Tokens of a block."""
     work = (int(model.negatives) + 1) * (int(model.n_components) + 64)
     return sampling.WORK // work
@@ -128,7 +131,7 @@ def _spans(ends: Array, first: int, last: int, reach: int) -> tuple[Array, int, 
 
 
 def _draw_sample(
-    model: Any,
+    model: DocumentVectors,
     corpus: EncodedCorpus,
     keep: Array,
     noise: sampling.Noise,
@@ -162,7 +165,7 @@ def _draw_sample(
     return sampling.DrawnPairs(inputs, targets, drawn)
 
 
-def infer(model: Any, corpus: EncodedCorpus) -> Array:
+def infer(model: DocumentVectors, corpus: EncodedCorpus) -> Array:
     """Gradient descent from zero with u fixed, pass by pass; texts are independent."""
     out = np.zeros((corpus.n_documents, int(model.n_components)), dtype=np.float32)
     if not len(corpus.ids):
@@ -174,7 +177,7 @@ def infer(model: Any, corpus: EncodedCorpus) -> Array:
     table, passes = sigmoid_table(), int(model.max_iter)
     fall = (model.learning_rate - model.min_learning_rate) / passes
 
-    def visit(group: int, stop: Any) -> None:
+    def visit(group: int, stop: Stop) -> None:
         first, last = groups[group], groups[group + 1]
         offsets = corpus.offsets[first : last + 1]
         blocks = sampling.cut(offsets, _size(model))

@@ -10,7 +10,7 @@ sentences take the place of words in skip-gram. n₁ … n_k are drawn from the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -25,12 +25,12 @@ from certus.base import (
     generator_of,
 )
 from certus.text import sampling
-from certus.text.corpus import TextInput, encode
+from certus.text.corpus import EncodedCorpus, TextInput, encode
 from certus.text.document_training import infer, train
 from certus.text.parameters import SamplingOptions
 from certus.text.vectors import pool
 from certus.text.vocabulary import lookup
-from certus.typing import Array, ArrayLike
+from certus.typing import Array, ArrayLike, TextsLike
 
 __all__ = ["DocumentVectors"]
 
@@ -118,7 +118,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:
+    def fit(self, texts: TextsLike | EncodedCorpus, y: ArrayLike | None = None) -> Any:
         """Learn vectors of texts.
 
         Parameters
@@ -182,7 +182,9 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         self.fit(texts)
         return self.document_vectors_
 
-    def most_similar(self, text: Any, n: int = 10) -> list[tuple[int, float]]:
+    def most_similar(
+        self, text: str | Sequence[str] | int, n: int = 10
+    ) -> list[tuple[int, float]]:
         """The training texts whose vectors have the largest cosine with that of a text.
 
         Parameters
@@ -210,7 +212,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         order = np.argsort(-cosines, kind="stable")[: n + len(but)].tolist()
         return [(i, float(cosines[i])) for i in order if i not in but][:n]
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Array:
         """Names of the columns of document vectors.
 
         Parameters

@@ -9,7 +9,7 @@ words that are neither in the vocabulary nor share a character n-gram with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -123,15 +123,15 @@ def _rows_of(
 
 @kernel
 def _gather(
-    ids: Any,
-    offsets: Any,
-    rows: Any,
-    grams: Any,
-    gram_offsets: Any,
-    pairs: Any,
-    pair_offsets: Any,
-    ends: Any,
-    values: Any,
+    ids: Array,
+    offsets: Array,
+    rows: Array,
+    grams: Array,
+    gram_offsets: Array,
+    pairs: Array,
+    pair_offsets: Array,
+    ends: Array,
+    values: Array,
 ) -> None:
     """Count the features of document i into ends[i + 1], or fill them in.
 

@@ -28,6 +28,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import GloVeWitness
 from certus.text.cooccurrence import count_pairs, in_contexts, pair_settings
+from certus.text.corpus import EncodedCorpus
 from certus.text.counts import document_counts
 from certus.text.glove_solvers import (
     Alternation,
@@ -38,7 +39,15 @@ from certus.text.glove_solvers import (
     objective,
 )
 from certus.text.vectors import WordVectors
-from certus.typing import Array, RandomState
+from certus.text.words import Tokenizer
+from certus.typing import (
+    Array,
+    ArrayLike,
+    CompressedMatrix,
+    MatrixLike,
+    RandomState,
+    TextsLike,
+)
 
 __all__ = ["GloVe"]
 
@@ -168,7 +177,7 @@ class GloVe(WordVectors, Model):
         adaptive: bool = True,
         max_iter: int = 50,
         tol: float = 1e-4,
-        tokenizer: Any = None,
+        tokenizer: str | Tokenizer | None = None,
         min_count: int = 5,
         max_words: int | None = None,
         warm_start: bool = False,
@@ -196,7 +205,7 @@ class GloVe(WordVectors, Model):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Iterable[Any], y: Any = None) -> Any:
+    def fit(self, X: Iterable[Any], y: ArrayLike | None = None) -> Any:
         """Fit to documents.
 
         Parameters
@@ -219,7 +228,9 @@ class GloVe(WordVectors, Model):
         evidence = Evidence("glove", witness=witness)
         return Fitted(evidence, counted, None, None, status)
 
-    def fit_counts(self, matrix: Any, vocabulary: Sequence[str] | None = None) -> GloVe:
+    def fit_counts(
+        self, matrix: MatrixLike, vocabulary: Sequence[str] | None = None
+    ) -> GloVe:
         """Fit to co-occurrence counts taken elsewhere.
 
         Parameters
@@ -259,7 +270,7 @@ class GloVe(WordVectors, Model):
         self.fit(Counted(words, None, None, counts))
         return self
 
-    def _count(self, X: Any, pairs: dict[str, Any]) -> Counted:
+    def _count(self, X: TextsLike | EncodedCorpus, pairs: dict[str, Any]) -> Counted:
         corpus = self._read(X)
         matrix = count_pairs(corpus, **pairs)
         if matrix.nnz == 0:
@@ -311,7 +322,7 @@ def _check_parameters(model: GloVe) -> dict[str, Any]:
     return pair_settings(model)
 
 
-def _check_counts(matrix: Any) -> Any:
+def _check_counts(matrix: MatrixLike) -> Any:
     require_indices(matrix, "The matrix of counts")
     counts = sparse.csr_matrix(matrix, dtype=np.float64, copy=True)
     counts.sum_duplicates()
@@ -324,7 +335,10 @@ def _check_counts(matrix: Any) -> Any:
 
 
 def _minimise(
-    model: GloVe, matrix: Any, before: GloVeFactors | None, monitor: Monitor
+    model: GloVe,
+    matrix: CompressedMatrix,
+    before: GloVeFactors | None,
+    monitor: Monitor,
 ) -> Status:
     """Run epochs until the plateau, the limit, or an interrupt."""
     rng = generator_of(model.random_state)

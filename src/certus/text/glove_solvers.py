@@ -8,14 +8,14 @@ first, then contexts, and the objective never rises.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from certus._core.threads import run_blocks, slices
+from certus._core.threads import Stop, run_blocks, slices
 from certus.recommend.rating_kernels import row_blocks, solve_rows, squared_errors
 from certus.text.glove_kernels import descend, descend_adaptively, errors
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, CompressedMatrix
 
 #: Stripes of rows and of columns; fewer entries than this are visited in one go.
 STRIPES, FEW = 8, 1 << 16
@@ -48,7 +48,7 @@ class LogCounts(NamedTuple):
 
 
 def glove_weights(
-    counts: Any, x_max: float = 100.0, weight_power: float = 0.75
+    counts: ArrayLike, x_max: float = 100.0, weight_power: float = 0.75
 ) -> Array:
     """GloVe's weights of counts, f(n) = min(1, (n/x_max)^weight_power), and f(0) = 0.
 
@@ -76,7 +76,7 @@ def glove_weights(
     return np.where(n > 0, np.minimum(1.0, (n / x_max) ** weight_power), 0.0)
 
 
-def entries(matrix: Any, x_max: float, weight_power: float) -> LogCounts:
+def entries(matrix: CompressedMatrix, x_max: float, weight_power: float) -> LogCounts:
     """Log counts and weights of a CSR matrix of counts."""
     weights = glove_weights(matrix.data, x_max, weight_power)
     indptr = matrix.indptr.astype(np.int64)
@@ -88,7 +88,7 @@ def objective(data: LogCounts, at: GloVeFactors) -> float:
     blocks = row_blocks(data.indptr, at.W.shape[1])
     sums = np.zeros(len(blocks))
 
-    def work(k: int, stop: Any) -> None:
+    def work(k: int, stop: Stop) -> None:
         if not stop():
             sums[k] = squared_errors(*blocks[k], *data, *at)
 
@@ -146,7 +146,7 @@ class Descent:
             rate *= 1 - self.done / self.epochs
         size = max(1, WORK // self.at.W.shape[1])
 
-        def work(block: int, stop: Any) -> None:
+        def work(block: int, stop: Stop) -> None:
             first, last = self.ends[block], self.ends[block + 1]
             for part in slices(int(last - first), size):
                 if stop():
@@ -186,7 +186,7 @@ class Alternation:
         n, K = W.shape
         left = np.empty(len(data.logs))
 
-        def work(block: tuple[int, int], stop: Any) -> None:
+        def work(block: tuple[int, int], stop: Stop) -> None:
             if not stop():
                 errors(*block, data.indptr, data.indices, data.logs, W, Z, b, c, left)
 

@@ -10,7 +10,8 @@ bits, at most log₂ n + 1, instead of one score per class.
 from __future__ import annotations
 
 import heapq
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Paths(NamedTuple):
     ends: Array
 
 
-def huffman_tree(counts: Any) -> Array:
+def huffman_tree(counts: Array | Sequence[float]) -> Array:
     """The tree of least mean depth, as the parent and the side of each vertex.
 
     Parameters

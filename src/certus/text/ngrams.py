@@ -11,7 +11,7 @@ n-grams. Two n-grams may share a bucket, which is the price of a table of fixed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -145,7 +145,7 @@ def _bytes(words: Sequence[str], before: str, after: str) -> tuple[Array, Array]
 
 
 @kernel
-def _hash_all(text: Any, starts: Any, out: Any) -> None:
+def _hash_all(text: Array, starts: Array, out: Array) -> None:
     """FNV-1a of each word."""
     for i in range(len(out)):
         h = _START
@@ -155,7 +155,9 @@ def _hash_all(text: Any, starts: Any, out: Any) -> None:
 
 
 @kernel
-def _count_ngrams(text: Any, starts: Any, low: int, high: int, count: Any) -> None:
+def _count_ngrams(
+    text: Array, starts: Array, low: int, high: int, count: Array
+) -> None:
     """Number of n-grams of word i into count[i + 1]."""
     for i in range(len(starts) - 1):
         characters = 0
@@ -171,13 +173,13 @@ def _count_ngrams(text: Any, starts: Any, low: int, high: int, count: Any) -> No
 
 @kernel
 def _fill_ngrams(
-    text: Any,
-    starts: Any,
+    text: Array,
+    starts: Array,
     low: int,
     high: int,
-    n_buckets: Any,
-    offsets: Any,
-    values: Any,
+    n_buckets: np.uint64,
+    offsets: Array,
+    values: Array,
 ) -> None:
     """Hash each n-gram while walking on from its first byte."""
     for i in range(len(starts) - 1):
@@ -200,7 +202,7 @@ def _fill_ngrams(
 
 
 @kernel
-def _count_word_ngrams(ids: Any, offsets: Any, n: int, count: Any) -> None:
+def _count_word_ngrams(ids: Array, offsets: Array, n: int, count: Array) -> None:
     """Number of n-grams of document i into count[i + 1]."""
     for i in range(len(offsets) - 1):
         known = 0
@@ -214,13 +216,13 @@ def _count_word_ngrams(ids: Any, offsets: Any, n: int, count: Any) -> None:
 
 @kernel
 def _fill_word_ngrams(
-    hashes: Any,
-    ids: Any,
-    offsets: Any,
+    hashes: Array,
+    ids: Array,
+    offsets: Array,
     n: int,
-    n_buckets: Any,
-    ends: Any,
-    values: Any,
+    n_buckets: np.uint64,
+    ends: Array,
+    values: Array,
 ) -> None:
     """Hash each n-gram while walking on from its first word."""
     for i in range(len(offsets) - 1):

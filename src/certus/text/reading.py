@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
@@ -139,7 +138,7 @@ class Reader:
 
 
 @kernel
-def _rehash(hashes: Any, n: int, table: Any) -> None:
+def _rehash(hashes: Array, n: int, table: Array) -> None:
     """Fill an empty table with the first n words."""
     mask = np.uint64(len(table) - 1)
     for i in range(n):
@@ -151,17 +150,17 @@ def _rehash(hashes: Any, n: int, table: Any) -> None:
 
 @register_jitable(inline="always")
 def _find(
-    h: Any,
-    text: Any,
+    h: np.uint64,
+    text: Array,
     p: int,
     q: int,
-    fold: Any,
+    fold: Array,
     mode: int,
     n: int,
-    table: Any,
-    hashes: Any,
-    starts: Any,
-    letters: Any,
+    table: Array,
+    hashes: Array,
+    starts: Array,
+    letters: Array,
 ) -> int:
     """The number of the word text[p:q] of hash h; that of a new one is n."""
     h ^= h >> np.uint64(29)
@@ -189,19 +188,19 @@ def _find(
 
 @kernel
 def _number(
-    text: Any,
-    begins: Any,
-    ready: Any,
-    kinds: Any,
-    fold: Any,
+    text: Array,
+    begins: Array,
+    ready: Array,
+    kinds: Array,
+    fold: Array,
     done: int,
     n: int,
-    table: Any,
-    hashes: Any,
-    starts: Any,
-    letters: Any,
-    ids: Any,
-    ends: Any,
+    table: Array,
+    hashes: Array,
+    starts: Array,
+    letters: Array,
+    ids: Array,
+    ends: Array,
 ) -> tuple[int, int]:
     """Number documents from ``done`` on while the words of the next one fit.
 

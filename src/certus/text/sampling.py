@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from certus._core.threads import Stop, run_blocks
-from certus.base import Fitted, check_number
+from certus.base import Fitted, Model, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.diagnostics import Diagnosed, embeddings
@@ -26,7 +26,7 @@ from certus.evidence import PairsWitness
 from certus.text.corpus import EncodedCorpus, encode
 from certus.text.skipgram_kernels import alias_table
 from certus.text.vocabulary import lookup
-from certus.typing import Array, ArrayLike
+from certus.typing import Array, ArrayLike, TextsLike
 
 #: Multiplications of a block: about 0.01 s, so that Ctrl-C is obeyed.
 WORK = 20_000_000
@@ -127,7 +127,7 @@ def sample_loss(H: Array, outputs: Array, true: Array, noise: Array) -> float:
 
 
 def run_epochs(
-    model: Any,
+    model: Model,
     monitor: Monitor,
     n_blocks: int,
     visit: Callable[[int, int], tuple[float, int]],
@@ -204,7 +204,7 @@ def _each_block(
         run_blocks(work, range(first, min(first + SPAN, n_blocks)))
 
 
-def fitted_state(model: Any, moving: bool = True) -> dict[str, Any]:
+def fitted_state(model: Model, moving: bool = True) -> dict[str, Any]:
     """The fitted attributes as of now; tables that are still moving are copied."""
     return {
         name: value.copy() if moving and isinstance(value, np.ndarray) else value
@@ -218,8 +218,8 @@ class Sampled(Diagnosed):
 
     def _measured(
         self,
-        witness: Any,
-        X: Any,
+        witness: PairsWitness | None,
+        X: TextsLike | EncodedCorpus,
         y: ArrayLike,
         sample_weight: ArrayLike | None,
         level: str,
@@ -251,7 +251,7 @@ class Sampled(Diagnosed):
         )
 
 
-def _numbered(model: Any, texts: Any) -> EncodedCorpus:
+def _numbered(model: Model, texts: TextsLike | EncodedCorpus) -> EncodedCorpus:
     """The texts as places among the model's words; others are ignored."""
     if not isinstance(texts, EncodedCorpus):
         words = lookup(model)
@@ -266,7 +266,7 @@ def _numbered(model: Any, texts: Any) -> EncodedCorpus:
 
 
 def fitted(
-    model: Any, corpus: EncodedCorpus, sample: DrawnPairs, status: Status
+    model: Model, corpus: EncodedCorpus, sample: DrawnPairs, status: Status
 ) -> Fitted:
     """What the verifier gets from a fit: the pairs, and how to measure their loss."""
     witness = PairsWitness(
@@ -279,7 +279,7 @@ def fitted(
     return Fitted(evidence, corpus, None, None, status, measured=measured)
 
 
-def check_training(model: Any) -> None:
+def check_training(model: Model) -> None:
     """Raise an error about the first invalid parameter."""
     check_number("n_components", model.n_components, 1, integer=True)
     check_number("negatives", model.negatives, 1, 1000, integer=True)

@@ -27,7 +27,7 @@ from certus.text.skipgram_kernels import (
     train_words,
 )
 from certus.text.vectors import WordVectors
-from certus.typing import Array, ArrayLike
+from certus.typing import Array, ArrayLike, TextsLike
 
 __all__ = ["SkipGram"]
 
@@ -124,7 +124,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:
+    def fit(self, texts: TextsLike | EncodedCorpus, y: ArrayLike | None = None) -> Any:
         """Learn vectors from texts.
 
         Parameters
@@ -147,13 +147,15 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
         return train(self, texts, corpus, inputs, WordInputs.one_each(n), random)
 
 
-def check_pairs(model: Any) -> None:
+def check_pairs(model: Model) -> None:
     """Check the parameters of models that learn from pairs of words."""
     sampling.check_training(model)
     check_number("window", model.window, 1, integer=True)
 
 
-def continue_from(model: Any, words: list[str], inputs: Array, outputs: Array) -> None:
+def continue_from(
+    model: Model, words: list[str], inputs: Array, outputs: Array
+) -> None:
     """Give words that had vectors in the last fit the same ones."""
     old = getattr(model, "vectors_", None)
     if old is None or old.shape[1] != inputs.shape[1]:
@@ -166,8 +168,8 @@ def continue_from(model: Any, words: list[str], inputs: Array, outputs: Array) -
 
 
 def train(
-    model: Any,
-    texts: Any,
+    model: Model,
+    texts: TextsLike | EncodedCorpus,
     corpus: EncodedCorpus,
     inputs: Array,
     rows: WordInputs,
@@ -220,7 +222,7 @@ def train(
 
 
 def _draw_sample(
-    model: Any,
+    model: Model,
     corpus: EncodedCorpus,
     keep: Array,
     noise: sampling.Noise,
@@ -260,7 +262,7 @@ def _draw_sample(
     return sampling.DrawnPairs(found[chosen, 0], found[chosen, 1], drawn)
 
 
-def _describe(model: Any, corpus: EncodedCorpus) -> None:
+def _describe(model: Model, corpus: EncodedCorpus) -> None:
     """The counts of the corpus that document vectors and other weights need."""
     model.vocabulary_ = corpus.words
     model.counts_ = np.asarray(corpus.counts, dtype=np.int64)

@@ -57,7 +57,7 @@ def _prefetch(typingctx: Any, array: Any, row: Any, column: Any) -> Any:
 
 
 @register_jitable(forceinline=True)
-def _fetch(table: Array, row: Any) -> None:
+def _fetch(table: Array, row: int | np.int64) -> None:
     """Prefetch a whole row, because reading it takes as long as a step."""
     for c in range(0, table.shape[1], 16):
         _prefetch(table, row, c)  # type: ignore[call-arg]
@@ -74,14 +74,14 @@ def _advance(state: Array) -> Any:
 
 
 @register_jitable(forceinline=True)
-def _uniform(bits: Any) -> Any:
+def _uniform(bits: np.uint64) -> Any:
     """A number in [0, 1) from the lower 32 bits."""
     return np.float32(np.int64(bits & np.uint64(0xFFFFFF))) * np.float32(2.0**-24)
 
 
 @register_jitable(forceinline=True)
 def _draw_noise(
-    state: Any, accept: Array, other: Array, outputs: Any, targets: Array, turn: int
+    state: Array, accept: Array, other: Array, outputs: Array, targets: Array, turn: int
 ) -> None:
     """Draw targets 1 … k of a turn by Walker's alias method, and ask for their rows."""
     n = np.uint64(len(accept))
@@ -95,7 +95,7 @@ def _draw_noise(
 
 
 @register_jitable(forceinline=True)
-def _score_loss(z: Any, table: Array) -> Any:
+def _score_loss(z: np.float32, table: Array) -> Any:
     """σ(z) and −log σ(z); NaN passes through."""
     if z >= REACH:
         tail = np.float32(np.exp(-z))
@@ -116,15 +116,15 @@ def _score_loss(z: Any, table: Array) -> Any:
 @register_jitable(forceinline=True)
 def _move(
     source: Array,
-    row: Any,
+    row: int | np.int64,
     e: Array,
     outputs: Array,
     targets: Array,
-    turn: Any,
-    rate: Any,
-    table: Any,
+    turn: int,
+    rate: np.float32,
+    table: Array,
     g: Array,
-    learn: Any,
+    learn: bool,
 ) -> Any:
     """One step of the outputs; ``e`` becomes that of the input. The loss before it.
 
@@ -176,7 +176,7 @@ def _gather(inputs: Array, rows: Array, start: int, stop: int, mean: Array) -> N
 
 
 @register_jitable(forceinline=True)
-def _fetch_input(inputs: Any, rows: Array, row_ends: Array, word: int) -> None:
+def _fetch_input(inputs: Array, rows: Array, row_ends: Array, word: int) -> None:
     for r in range(row_ends[word], row_ends[word + 1]):
         _fetch(inputs, rows[r])
 
@@ -192,7 +192,7 @@ def _scatter(inputs: Array, rows: Array, start: int, stop: int, e: Array) -> Non
 
 @register_jitable(forceinline=True)
 def _thin(
-    tokens: Array, first: int, last: int, keep: Array, state: Any, kept: Array, n: int
+    tokens: Array, first: int, last: int, keep: Array, state: Array, kept: Array, n: int
 ) -> int:
     """Append the places of the tokens that stay; how many there are now."""
     for i in range(first, last):
@@ -204,7 +204,7 @@ def _thin(
 
 
 @register_jitable(forceinline=True)
-def _reach(window: int, varies: bool, state: Any) -> Any:
+def _reach(window: int, varies: bool, state: Array) -> Any:
     """Half-width of a window: the largest, or one up to it."""
     if not varies:
         return window
@@ -224,17 +224,17 @@ def _longest(ends: Array) -> int:
 def train_words(
     tokens: Array,
     ends: Array,
-    keep: Any,
+    keep: Array,
     rows: Array,
     row_ends: Array,
     inputs: Array,
-    outputs: Any,
-    accept: Any,
-    other: Any,
-    table: Any,
-    seed: Any,
+    outputs: Array,
+    accept: Array,
+    other: Array,
+    table: Array,
+    seed: np.uint64,
     rates: Array,
-    settings: Any,
+    settings: tuple[int, bool, int],
 ) -> Any:
     """Visit the pairs of words of some texts; the sum of losses and how many pairs.
 
@@ -303,7 +303,13 @@ def compose(
 
 @kernel
 def collect_pairs(
-    tokens: Any, ends: Array, keep: Any, seed: Any, settings: Any, found: Array, n: int
+    tokens: Array,
+    ends: Array,
+    keep: Array,
+    seed: np.uint64,
+    settings: tuple[int, bool, int],
+    found: Array,
+    n: int,
 ) -> int:
     """Places (input, centre) of pairs as :func:`train_words` meets them; how many.
 
@@ -328,17 +334,17 @@ def collect_pairs(
 def train_texts(
     tokens: Array,
     spans: Array,
-    keep: Any,
-    rows: Any,
+    keep: Array,
+    rows: Array,
     row_ends: Array,
     inputs: Array,
-    outputs: Any,
-    accept: Any,
-    other: Any,
-    table: Any,
-    seed: Any,
+    outputs: Array,
+    accept: Array,
+    other: Array,
+    table: Array,
+    seed: np.uint64,
     rates: Array,
-    settings: Any,
+    settings: tuple[int, bool],
 ) -> Any:
     """Visit the pairs of a text and a word; the sum of losses and how many pairs.
 
@@ -388,7 +394,7 @@ def train_texts(
 
 
 @kernel
-def alias_table(weights: Any, accept: Array, other: Array) -> None:
+def alias_table(weights: Array, accept: Array, other: Array) -> None:
     """Walker's table: draw i evenly, keep it with chance accept, else take other."""
     n = len(weights)
     scale = n / weights.sum()

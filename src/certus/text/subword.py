@@ -25,15 +25,15 @@ from certus.base import (
     generator_of,
 )
 from certus.text import sampling
-from certus.text.corpus import encode
-from certus.text.ngrams import character_ngrams
+from certus.text.corpus import EncodedCorpus, encode
+from certus.text.ngrams import Lists, character_ngrams
 from certus.text.parameters import SamplingOptions, WindowOptions, WordOptions
 from certus.text.skipgram import WordInputs, check_pairs, train
 from certus.text.skipgram_kernels import compose
 from certus.text.vectors import WordVectors, pool
 from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
-from certus.typing import Array, ArrayLike
+from certus.typing import Array, ArrayLike, TextsLike
 
 __all__ = ["FastTextVectors"]
 
@@ -111,7 +111,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
     ) -> None: ...
 
     @certified_fit
-    def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:
+    def fit(self, texts: TextsLike | EncodedCorpus, y: ArrayLike | None = None) -> Any:
         """Learn vectors from texts.
 
         Parameters
@@ -197,7 +197,9 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
         Z = self._compose(rows)
         return pool(corpus.ids, corpus.offsets, each.astype(Z.dtype), Z, pooling)
 
-    def _new_weight(self, weights: Any, word: str) -> float:
+    def _new_weight(
+        self, weights: str | Mapping[str, float] | None, word: str
+    ) -> float:
         """Weight of a word that no training document holds."""
         if isinstance(weights, Mapping):
             return float(weights.get(word, 1.0))
@@ -219,7 +221,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
         return out
 
 
-def _rows(grams: Any, buckets: Array, own: Array, n_words: int) -> WordInputs:
+def _rows(grams: Lists, buckets: Array, own: Array, n_words: int) -> WordInputs:
     """Row of each word, unless −1, and those of its n-grams whose bucket has one."""
     n = len(own)
     place = np.searchsorted(buckets, grams.values)

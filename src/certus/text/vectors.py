@@ -19,9 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Model, check_choice, check_number
 from certus.text import word2vec_format
-from certus.text.corpus import TextInput, encode
+from certus.text.corpus import EncodedCorpus, TextInput, encode
 from certus.text.vocabulary import lookup
-from certus.typing import Array, ArrayLike
+from certus.text.words import Tokenizer
+from certus.typing import Array, ArrayLike, TextsLike
 from certus.wording import shorten
 
 __all__ = ["PretrainedVectors", "UnknownWordError", "WordVectors", "load_word2vec"]
@@ -70,7 +71,7 @@ class WordVectors(TextInput):
     vocabulary_: list[str]
     vectors_: Array
 
-    def __contains__(self, word: Any) -> bool:
+    def __contains__(self, word: object) -> bool:
         """Whether the word has a vector."""
         check_is_fitted(self, "vectors_")
         return isinstance(word, str) and word in lookup(self)
@@ -92,7 +93,7 @@ class WordVectors(TextInput):
         at = self._position(word)
         return self.vectors_[at].copy()
 
-    def _position(self, word: Any) -> int:
+    def _position(self, word: str) -> int:
         check_is_fitted(self, "vectors_")
         if not isinstance(word, str):
             raise TypeError(f"A word must be a str, got {shorten(repr(word))}.")
@@ -101,7 +102,9 @@ class WordVectors(TextInput):
             raise UnknownWordError(_unknown(word, self.vocabulary_))
         return at
 
-    def most_similar(self, word: Any, n: int = 10) -> list[tuple[str, float]]:
+    def most_similar(
+        self, word: str | ArrayLike, n: int = 10
+    ) -> list[tuple[str, float]]:
         """The words whose vectors have the largest cosine with that of a word.
 
         Parameters
@@ -200,7 +203,7 @@ class WordVectors(TextInput):
         corpus = encode(texts, tokenizer=self.tokenizer, vocabulary=lookup(self))
         return pool(corpus.ids, corpus.offsets, each, self.vectors_, pooling)
 
-    def _word_weights(self, weights: Any) -> Array:
+    def _word_weights(self, weights: str | Mapping[str, float] | None) -> Array:
         dtype = self.vectors_.dtype
         if weights is None:
             return np.ones(len(self.vocabulary_), dtype=dtype)
@@ -243,7 +246,7 @@ class WordVectors(TextInput):
             )
         return self.fit(texts).transform(texts)  # type: ignore[attr-defined]
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Array:
         """Names of the columns of document vectors.
 
         Parameters
@@ -302,14 +305,16 @@ class PretrainedVectors(WordVectors, Model):
     [('dog', 1.0)]
     """
 
-    def __init__(self, tokenizer: Any = None) -> None:
+    def __init__(self, tokenizer: str | Tokenizer | None = None) -> None:
         self.tokenizer = tokenizer
 
     def __sklearn_clone__(self) -> PretrainedVectors:
         # The vectors were read, not fitted: cross-validation must not lose them.
         return self
 
-    def fit(self, texts: Any = None, y: ArrayLike | None = None) -> PretrainedVectors:
+    def fit(
+        self, texts: TextsLike | EncodedCorpus | None = None, y: ArrayLike | None = None
+    ) -> PretrainedVectors:
         """Do nothing; it exists so that a pipeline can contain this model.
 
         Parameters

@@ -6,10 +6,14 @@ Both are dictionaries, so that a document is numbered by ``map`` at the speed of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from certus.wording import shorten
+
+if TYPE_CHECKING:
+    from certus.base import Model
+    from certus.text.vectors import WordVectors
 
 
 class NotAWord(Exception):
@@ -19,7 +23,7 @@ class NotAWord(Exception):
 class Numbering(dict[str, int]):
     """A word not seen before gets the next number."""
 
-    def __missing__(self, word: Any) -> int:
+    def __missing__(self, word: object) -> int:
         if not isinstance(word, str):
             raise NotAWord(word)
         self[str(word)] = number = len(self)
@@ -58,7 +62,7 @@ class Vocabulary(dict[str, int]):
                     )
                 seen.add(word)
 
-    def __missing__(self, word: Any) -> int:
+    def __missing__(self, word: object) -> int:
         if not isinstance(word, str):
             raise NotAWord(word)
         return -1
@@ -74,7 +78,7 @@ def _in_order(positions: Mapping[str, int]) -> list[str]:
 _LOOKUPS: WeakKeyDictionary[Any, Vocabulary] = WeakKeyDictionary()
 
 
-def lookup(model: Any) -> Vocabulary:
+def lookup(model: Model | WordVectors) -> Vocabulary:
     """The positions of a model's ``vocabulary_``; kept beside it, never saved."""
     found = _LOOKUPS.get(model)
     if found is None or found.source is not model.vocabulary_:

@@ -176,7 +176,7 @@ def check_corpus(texts: Any) -> None:
         )
 
 
-def words_of(document: Any, i: int) -> Sequence[str]:
+def words_of(document: object, i: int) -> Sequence[str]:
     """The words of document ``i``, which is not a text."""
     if isinstance(document, bytes | bytearray):
         raise ValueError(f"Document {i} is bytes; decode it, or read it as text.")
@@ -234,7 +234,7 @@ class LineCorpus:
         return f"LineCorpus({str(self.path)!r})"
 
 
-def character_lengths(pair: Any) -> tuple[int, int]:
+def character_lengths(pair: tuple[int, int]) -> tuple[int, int]:
     """Fewest and most characters of an n-gram: the parameter ``char_ngrams``."""
     try:
         low, high = pair
