@@ -121,7 +121,7 @@ class NodeInputs:
         """How many rows there are."""
         return len(self.nodes)
 
-    def __getitem__(self, rows: Array) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """Features, matrices of the layers, and the places of these rows."""
         nodes = self.nodes[_index(rows)]
         if self._known is None or not np.array_equal(self._known[0], nodes):
@@ -179,5 +179,5 @@ class WholeBatch:
         return [self.chosen]
 
 
-def _index(rows: Array) -> Any:
+def _index(rows: Array | Tensor | slice) -> Any:
     return rows.cpu().numpy() if isinstance(rows, Tensor) else rows

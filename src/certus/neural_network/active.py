@@ -8,13 +8,12 @@ error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
 
 from certus.base import check_choice, check_number
-from certus.typing import MatrixLike
+from certus.typing import Fit, MatrixLike
 
 
 def _entropy(p: np.ndarray) -> np.ndarray:
@@ -39,7 +38,7 @@ DOUBTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def most_uncertain(
-    model: Any, X: MatrixLike, n: int = 1, *, by: str = "margin"
+    model: Fit, X: MatrixLike, n: int = 1, *, by: str = "margin"
 ) -> np.ndarray:
     """Rows about which a classifier is least sure, whose labels help most.
 

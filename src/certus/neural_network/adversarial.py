@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ from certus.neural_network.run import Losses
 from certus.neural_network.wrapping import evaluating
 from certus.threat import ThreatModel
 from certus.typing import MatrixLike
+
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
 
 #: Norms for which the row that is worst by a gradient is known, box and all.
 KNOWN = (1, 2, math.inf)
@@ -205,7 +208,7 @@ def worst_rows(
     return x
 
 
-def hardened(model: Any, objective: Objective) -> Objective:
+def hardened(model: NeuralModel, objective: Objective) -> Objective:
     """An estimator's objective with its ``adversarial`` and ``alpha_operator_norm``."""
     weight = float(getattr(model, "alpha_operator_norm", 0.0))
     threat = getattr(model, "adversarial", None)
@@ -215,7 +218,7 @@ def hardened(model: Any, objective: Objective) -> Objective:
     return Hardened(objective, threat, model.adversarial_steps, weight, units or SAME)
 
 
-def require_allowed(model: Any, X: MatrixLike) -> None:
+def require_allowed(model: NeuralModel, X: MatrixLike) -> None:
     """Refuse rows that are not valid themselves, and rows that are not dense."""
     threat = getattr(model, "adversarial", None)
     if threat is None:

@@ -18,7 +18,7 @@ from certus.base import validate_data
 from certus.neural_network.batches import DenseInputs, NetworkInputs, SparseInputs
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.wrapping import dtype_of
-from certus.typing import MatrixLike
+from certus.typing import Matrix, MatrixLike
 
 #: Kinds of arrays that torch knows; others are made float64.
 KINDS = (np.float64, np.float32, np.uint8, np.int32, np.int64)
@@ -39,7 +39,7 @@ class ArrayInput(NeuralModel):
             reset=reset,
         )
 
-    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
+    def _rows(self, X: Matrix, module: nn.Module) -> NetworkInputs:
         entries = looked_up(module)
         if entries is not None:
             _require_places(X, entries)

@@ -9,8 +9,7 @@ network takes their names, a list of them, or a function of your own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -59,7 +58,9 @@ def shift(
     return moved.permute(0, 3, 1, 2)
 
 
-def rotate(x: Tensor, degrees: float = 10.0, generator: Any = None) -> Tensor:
+def rotate(
+    x: Tensor, degrees: float = 10.0, generator: Generator | None = None
+) -> Tensor:
     """Turn each image about its middle, by up to ``degrees`` either way.
 
     Parameters
@@ -94,7 +95,7 @@ def rotate(x: Tensor, degrees: float = 10.0, generator: Any = None) -> Tensor:
     return _warp(x, torch.stack([top, bottom], dim=1))
 
 
-def zoom(x: Tensor, by: float = 0.1, generator: Any = None) -> Tensor:
+def zoom(x: Tensor, by: float = 0.1, generator: Generator | None = None) -> Tensor:
     """Enlarge or shrink each image about its middle by up to this share.
 
     Parameters
@@ -124,7 +125,7 @@ def zoom(x: Tensor, by: float = 0.1, generator: Any = None) -> Tensor:
     return _warp(x, linear)
 
 
-def crop(x: Tensor, share: float = 0.85, generator: Any = None) -> Tensor:
+def crop(x: Tensor, share: float = 0.85, generator: Generator | None = None) -> Tensor:
     """Cut a window from a random place of each image and stretch it to the full size.
 
     Parameters
@@ -154,7 +155,9 @@ def crop(x: Tensor, share: float = 0.85, generator: Any = None) -> Tensor:
     return _warp(x, linear.expand(len(x), 2, 2), (1 - share) * move)
 
 
-def reflect(x: Tensor, share: float = 0.5, generator: Any = None) -> Tensor:
+def reflect(
+    x: Tensor, share: float = 0.5, generator: Generator | None = None
+) -> Tensor:
     """Swap left and right in this share of images.
 
     Parameters
@@ -183,7 +186,9 @@ def reflect(x: Tensor, share: float = 0.5, generator: Any = None) -> Tensor:
     return torch.where(chosen[:, None, None, None], x.flip(3), x)
 
 
-def pca_colour(x: Tensor, deviation: float = 0.1, generator: Any = None) -> Tensor:
+def pca_colour(
+    x: Tensor, deviation: float = 0.1, generator: Generator | None = None
+) -> Tensor:
     """Add a colour to each image, along the ways in which colours vary.
 
     With p_j and λ_j the eigenvectors and eigenvalues of the covariance of the pixels'
@@ -233,7 +238,12 @@ AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def make_augmentation(kind: Any) -> Callable[[Tensor], Tensor] | None:
+def make_augmentation(
+    kind: str
+    | Callable[[Tensor], Tensor]
+    | Sequence[str | Callable[[Tensor], Tensor]]
+    | None,
+) -> Callable[[Tensor], Tensor] | None:
     """One function from a name, a function, a list of either, or None."""
     if kind is None:
         return None
@@ -256,7 +266,7 @@ def make_augmentation(kind: Any) -> Callable[[Tensor], Tensor] | None:
     return apply
 
 
-def _signed(x: Tensor, generator: Any) -> Tensor:
+def _signed(x: Tensor, generator: Generator | None) -> Tensor:
     """A draw between −1 and 1 for each image."""
     draw = torch.rand(len(x), generator=generator, device=x.device, dtype=x.dtype)
     return 2 * draw - 1

@@ -20,9 +20,9 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.utils import assert_all_finite
 
-from certus._core.threads import run_blocks, slices
+from certus._core.threads import Stop, run_blocks, slices
 from certus.base import thread_budget, thread_pools
-from certus.typing import Array
+from certus.typing import Array, DTypeLike, Matrix
 
 #: Multiplications in the largest product of a step from which two threads pay.
 THREADED = 4_000_000
@@ -75,7 +75,7 @@ class PerceptronRows(NamedTuple):
     s: Array  # empty: all weigh the same
 
     @classmethod
-    def of(cls, X: Any, Y: Any, s: Any, dtype: Any) -> PerceptronRows:
+    def of(cls, X: Any, Y: Array, s: Array | None, dtype: DTypeLike) -> PerceptronRows:
         """The rows in the layout and type that the compiled code wants."""
         if sparse.issparse(X):
             X = X.tocsr().astype(dtype, copy=False)
@@ -188,7 +188,7 @@ class _Call:
     """The buffers of compiled calls, and how much is done in each."""
 
     def __init__(
-        self, design: PerceptronDesign, dtype: Any, batch: int, solver: str
+        self, design: PerceptronDesign, dtype: DTypeLike, batch: int, solver: str
     ) -> None:
         from certus.neural_network.backprop_kernels import ACTIVATIONS, LOSSES, SOLVERS
 
@@ -260,7 +260,7 @@ class _Call:
 # -- prediction -------------------------------------------------------------------
 
 
-def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> Array:
+def outputs(coefs: list[Array], intercepts: list[Array], X: Matrix, name: str) -> Array:
     """The last layer's scores of all rows, before any output activation.
 
     Computed in the type of the weights, on as many threads as the process may use.
@@ -281,7 +281,7 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
     theta = pack(coefs, intercepts) if cheap else None
     ready = X.dtype == dtype and cheap
 
-    def part(rows: slice, stopped: Any) -> None:
+    def part(rows: slice, stopped: Stop) -> None:
         room = np.empty((2, together * width), dtype=dtype)
         for block in slices(rows.stop - rows.start, n if ready else together):
             if stopped():
@@ -304,7 +304,13 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
 
 
 def _compiled(
-    theta: Array, coefs: list[Array], h: Any, name: str, room: Array, Z: Any, size: int
+    theta: Array,
+    coefs: list[Array],
+    h: Array,
+    name: str,
+    room: Array,
+    Z: Array,
+    size: int,
 ) -> bool:
     """What :func:`_block` does, in one compiled call."""
     from certus.neural_network.backprop_kernels import ACTIVATIONS, scores
@@ -315,7 +321,12 @@ def _compiled(
 
 
 def _block(
-    coefs: list[Array], intercepts: list[Array], h: Any, name: str, room: Array, Z: Any
+    coefs: list[Array],
+    intercepts: list[Array],
+    h: Matrix,
+    name: str,
+    room: Array,
+    Z: Array,
 ) -> bool:
     """Z ← the scores of a few rows; returns whether no first product is infinite.
 
@@ -341,7 +352,7 @@ def _block(
     return fine
 
 
-def _require_finite(X: Any, dtype: Any) -> None:
+def _require_finite(X: Any, dtype: DTypeLike) -> None:
     """Raise if X holds values that are not finite, or too large for a narrower type."""
     values = X.data if sparse.issparse(X) else X
     with np.errstate(over="ignore", invalid="ignore"):

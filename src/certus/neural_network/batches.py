@@ -8,6 +8,7 @@ padded, a batch at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.utils import assert_all_finite
 from torch import Tensor
 
 from certus.base import take as take
-from certus.typing import MatrixLike
+from certus.typing import DTypeLike, MatrixLike
 
 #: Rows that go through a network together in prediction.
 TOGETHER = 1024
@@ -49,21 +50,23 @@ class NetworkInputs(Protocol):
     def __len__(self) -> int:
         """How many rows there are."""
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """What the module is called with for these rows."""
 
 
 class DenseInputs:
     """An array or tensor; its first axis counts the rows."""
 
-    def __init__(self, X: MatrixLike, dtype: torch.dtype, device: Any) -> None:
+    def __init__(
+        self, X: MatrixLike, dtype: torch.dtype, device: str | torch.device
+    ) -> None:
         self.X = as_tensor(X, dtype).to(device)
 
     def __len__(self) -> int:
         """How many rows there are."""
         return len(self.X)
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """These rows as one tensor; a slice has the memory of the array."""
         return (self.X[rows],)
 
@@ -84,7 +87,11 @@ class BlockInputs:
     """
 
     def __init__(
-        self, X: Any, ready: Any, copied: bool = False, dtype: Any = None
+        self,
+        X: Any,
+        ready: Callable[[np.ndarray], NetworkInputs],
+        copied: bool = False,
+        dtype: DTypeLike | None = None,
     ) -> None:
         self.X, self.ready, self.copied = X, ready, copied
         width = max(1, int(np.prod(X.shape[1:])))
@@ -116,7 +123,7 @@ class BlockInputs:
 class SparseInputs:
     """CSR rows, made dense a batch at a time."""
 
-    def __init__(self, X: Any, dtype: torch.dtype, device: Any) -> None:
+    def __init__(self, X: Any, dtype: torch.dtype, device: str | torch.device) -> None:
         as_tensor(X.data, dtype)
         self.X, self.dtype, self.device = X.tocsr(), dtype, device
 
@@ -124,10 +131,10 @@ class SparseInputs:
         """How many rows there are."""
         return int(self.X.shape[0])
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """These rows as one dense tensor."""
-        rows = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
-        block = torch.as_tensor(self.X[rows].toarray()).to(self.dtype)
+        places = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
+        block = torch.as_tensor(self.X[places].toarray()).to(self.dtype)
         return (block.to(self.device),)
 
 
@@ -142,7 +149,7 @@ class Chosen:
         """How many rows there are."""
         return len(self.numbers)
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """What the module is called with for these rows."""
         return self.rows[self.numbers[rows]]
 
@@ -166,7 +173,12 @@ class RaggedInputs:
         Each of shape (time,) or (time, features).
     """
 
-    def __init__(self, sequences: Any, dtype: Any, device: Any) -> None:
+    def __init__(
+        self,
+        sequences: Sequence[np.ndarray] | np.ndarray,
+        dtype: torch.dtype,
+        device: str | torch.device,
+    ) -> None:
         self.device = device
         # One after the other: a batch is gathered from here by places.
         if isinstance(sequences, np.ndarray) and sequences.ndim > 1:
@@ -186,7 +198,7 @@ class RaggedInputs:
         """How many sequences there are."""
         return len(self.lengths)
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """These sequences padded, and their lengths."""
         lengths = self.lengths[rows]
         if self.even:
@@ -305,7 +317,7 @@ def _joined(parts: list[Tensor], least: int) -> list[Tensor]:
 
 
 def share_out(
-    n: int, fraction: float, groups: Any, rng: np.random.Generator
+    n: int, fraction: float, groups: np.ndarray | None, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
     """Row numbers to train on and to hold out, each group in the same proportion."""
     order = rng.permutation(n)

@@ -22,7 +22,7 @@ from certus.base import Fitted, Model, certified_fit, check_number, validate_dat
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.neural_network import rbm_kernels as kernels
-from certus.typing import Array, ArrayLike, RandomState
+from certus.typing import Array, ArrayLike, Matrix, MatrixLike, RandomState
 
 #: Units of the smaller layer up to which all states are added up.
 MOST = 20
@@ -166,7 +166,7 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         self._step(X, self.random_state_)
         return self
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: MatrixLike) -> Array:
         """Probability that each hidden unit is on, given each row.
 
         Parameters
@@ -297,13 +297,13 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         check_number("learning_rate", self.learning_rate, open_low=True)
         check_number("max_time", self.max_time, none=True)
 
-    def _read(self, X: Any, first: bool = False) -> Any:
+    def _read(self, X: MatrixLike, first: bool = False) -> Any:
         if not first:
             check_is_fitted(self)
         kinds = [np.float64, np.float32]
         return validate_data(self, X, accept_sparse="csr", dtype=kinds, reset=first)
 
-    def _begin(self, X: Any, rng: Any) -> None:
+    def _begin(self, X: Matrix, rng: np.random.RandomState) -> None:
         """First weights and chains, drawn as scikit-learn draws them."""
         h, v, dtype = int(self.n_components), X.shape[1], X.dtype
         start = rng.normal(0, 0.01, (h, v))
@@ -313,7 +313,7 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         self.intercept_visible_ = np.zeros(v, dtype=dtype)
         self.h_samples_ = np.zeros((int(self.batch_size), h), dtype=dtype)
 
-    def _step(self, V: Any, rng: Any) -> None:
+    def _step(self, V: Any, rng: np.random.RandomState) -> None:
         """One step: up for the batch, down for the chains, and the chains go on."""
         up = self._hidden(V)
         dream = self._visible_sample(self.h_samples_, rng)
@@ -327,20 +327,20 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         drawn = rng.uniform(size=down.shape) < down
         self.h_samples_ = drawn.astype(self.components_.dtype)
 
-    def _hidden(self, V: Any) -> Array:
+    def _hidden(self, V: Matrix) -> Array:
         fields = np.asarray(V @ self.components_.T) + self.intercept_hidden_
         return np.asarray(expit(fields))
 
-    def _visible_sample(self, H: Array, rng: Any) -> Array:
+    def _visible_sample(self, H: Array, rng: np.random.RandomState) -> Array:
         p = expit(H @ self.components_ + self.intercept_visible_)
         return np.asarray(rng.uniform(size=p.shape) < p)
 
-    def _free_energy(self, V: Any) -> Array:
+    def _free_energy(self, V: Matrix) -> Array:
         fields = np.asarray(V @ self.components_.T) + self.intercept_hidden_
         pull = np.asarray(V @ self.intercept_visible_)
         return -pull - np.logaddexp(0, fields).sum(axis=1)
 
-    def _scores(self, X: Any, rng: Any) -> Array:
+    def _scores(self, X: Any, rng: np.random.RandomState) -> Array:
         """As scikit-learn's, with the same draws."""
         n, v = X.shape
         rows, columns = np.arange(n), rng.randint(0, v, n)

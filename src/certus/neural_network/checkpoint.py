@@ -14,6 +14,7 @@ import platform
 import re
 import warnings
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Checkpoints:
         Made if it does not exist. What is in it already is read.
     """
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
         self.about: dict[str, Any] = {}
         self.began: Any = None

@@ -17,10 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus.typing import ArrayLike
+
 Function = Callable[[Tensor], Tensor]
 
 
-def jvp(f: Function, x: Any, v: Any) -> tuple[Any, Any]:
+def jvp(f: Function, x: ArrayLike | Tensor, v: ArrayLike | Tensor) -> tuple[Any, Any]:
     """The derivative of f at x along v, in forward mode.
 
     Parameters
@@ -51,7 +53,7 @@ def jvp(f: Function, x: Any, v: Any) -> tuple[Any, Any]:
     return _as(x, out[0]), _as(x, out[1])
 
 
-def vjp(f: Function, x: Any, u: Any) -> tuple[Any, Any]:
+def vjp(f: Function, x: ArrayLike | Tensor, u: ArrayLike | Tensor) -> tuple[Any, Any]:
     """The gradient at x of the sum of f's outputs weighted by u, in reverse mode.
 
     Parameters
@@ -83,7 +85,7 @@ def vjp(f: Function, x: Any, u: Any) -> tuple[Any, Any]:
     return _as(x, value), _as(x, product)
 
 
-def jacobian(f: Function, x: Any, mode: str = "auto") -> Any:
+def jacobian(f: Function, x: ArrayLike | Tensor, mode: str = "auto") -> Any:
     """All derivatives of f at x.
 
     Parameters
@@ -131,7 +133,7 @@ def _load_forward_mode() -> None:
         torch.func.jvp(torch.neg, (zero,), (zero,))
 
 
-def _point(x: Any, name: str = "x") -> Tensor:
+def _point(x: ArrayLike | Tensor, name: str = "x") -> Tensor:
     """Real numbers as a tensor of them, apart from any graph it is part of."""
     if not isinstance(x, Tensor):
         x = np.asarray(x)
@@ -143,7 +145,7 @@ def _point(x: Any, name: str = "x") -> Tensor:
     return x.detach() if x.is_floating_point() else x.detach().double()
 
 
-def _like(v: Any, t: Tensor, name: str, other: str) -> Tensor:
+def _like(v: ArrayLike | Tensor, t: Tensor, name: str, other: str) -> Tensor:
     """A vector as a tensor that goes with t."""
     v = _point(v, name)
     if v.shape != t.shape:
@@ -167,5 +169,5 @@ def _checked(f: Function) -> Function:
     return call
 
 
-def _as(x: Any, value: Tensor) -> Any:
+def _as(x: ArrayLike | Tensor, value: Tensor) -> Any:
     return value.detach() if isinstance(x, Tensor) else value.detach().numpy()

@@ -9,14 +9,14 @@ scores themselves are matched. T² keeps its size.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from certus.base import certified_fit, check_number, take
@@ -25,7 +25,10 @@ from certus.neural_network.network_loss import NetworkLoss
 from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
 from certus.neural_network.wrapped import WrappedClassifier
-from certus.typing import ArrayLike, MatrixLike
+from certus.typing import ArrayLike, Fit, MatrixLike
+
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
 
 #: Probabilities below this are taken for it: a teacher's zero has no logarithm.
 LEAST = float(np.finfo(np.float32).tiny)
@@ -89,9 +92,9 @@ class Distilled(WrappedClassifier):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: NeuralModel,
         *,
-        teacher: Any,
+        teacher: Fit,
         temperature: float = 4.0,
         mix: float = 0.5,
     ) -> None:
@@ -103,9 +106,9 @@ class Distilled(WrappedClassifier):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
         X_val: MatrixLike | None = None,
         y_val: ArrayLike | None = None,
@@ -140,14 +143,14 @@ class Distilled(WrappedClassifier):
         measured = self._to_measure(done.evidence.witness, *given)
         return done._replace(measured=measured)
 
-    def _change(self, student: Any, logits: np.ndarray) -> Change:
+    def _change(self, student: NeuralModel, logits: np.ndarray) -> Change:
         """The targets of the student with the teacher's scores beside them."""
         T, mix = float(self.temperature), float(self.mix)
 
         def change(targets: Targets) -> Targets:
             table = torch.as_tensor(_in_order(logits, self.teacher_, student.classes_))
 
-            def objective(module: Any, batch: Batch) -> Losses:
+            def objective(module: nn.Module, batch: Batch) -> Losses:
                 z = module(*batch.inputs)
                 soft = T**2 * soft_cross_entropy(z, batch.extra, T)
                 rows = mix * soft + (1 - mix) * targets.loss(z, batch.y)
@@ -158,7 +161,11 @@ class Distilled(WrappedClassifier):
         return change
 
     def _stated(
-        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, chosen: Any
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        chosen: np.ndarray,
     ) -> NetworkLoss:
         """The objective on some rows as a function of the weights."""
         found = log_probabilities(self.teacher_, take(X, chosen))
@@ -180,7 +187,7 @@ def soft_cross_entropy(z: Tensor, t: Any, temperature: float = 1.0) -> Tensor:
     return F.cross_entropy(z / temperature, target, reduction="none")
 
 
-def log_probabilities(teacher: Any, X: MatrixLike) -> np.ndarray:
+def log_probabilities(teacher: Fit, X: MatrixLike) -> np.ndarray:
     """Scores whose softmax are the teacher's probabilities."""
     p = np.asarray(teacher.predict_proba(X), dtype=np.float64)
     if p.ndim != 2 or not np.isfinite(p).all() or (p < 0).any():
@@ -191,7 +198,9 @@ def log_probabilities(teacher: Any, X: MatrixLike) -> np.ndarray:
     return np.log(np.maximum(p, LEAST))
 
 
-def _fitted(teacher: Any, X: Any, y: Any, sample_weight: Any) -> Any:
+def _fitted(
+    teacher: Fit, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
+) -> Any:
     if not hasattr(teacher, "predict_proba"):
         raise TypeError(
             f"teacher must have predict_proba; {teacher!r} has none. Calibrate it with "
@@ -207,7 +216,7 @@ def _fitted(teacher: Any, X: Any, y: Any, sample_weight: Any) -> Any:
     return teacher
 
 
-def _in_order(logits: np.ndarray, teacher: Any, classes: np.ndarray) -> np.ndarray:
+def _in_order(logits: np.ndarray, teacher: Fit, classes: np.ndarray) -> np.ndarray:
     """Columns in the order of the student's classes."""
     known = {label: place for place, label in enumerate(np.asarray(teacher.classes_))}
     if set(known) != set(classes):

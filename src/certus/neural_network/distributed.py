@@ -77,7 +77,7 @@ def anyone(flag: bool) -> bool:
     return bool(told)
 
 
-def share(rows: Any) -> tuple[Any, float]:
+def share(rows: Tensor | np.ndarray) -> tuple[Any, float]:
     """The rows of a batch that are this process's, and the factor of their weight.
 
     A process without rows computes on one row of weight zero, because the others wait
@@ -90,7 +90,10 @@ def share(rows: Any) -> tuple[Any, float]:
 
 
 def bring_together(
-    module: nn.Module, losses: dict[str, Tensor], weight: Any, vote: bool = False
+    module: nn.Module,
+    losses: dict[str, Tensor],
+    weight: float | Tensor,
+    vote: bool = False,
 ) -> tuple[dict[str, Tensor], Any]:
     """The mean over processes of gradients and losses, weighted, in one message.
 

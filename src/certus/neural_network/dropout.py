@@ -10,7 +10,7 @@ and their spread says where the networks disagree.
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from certus.base import check_number, generator_of
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.wrapped import WrappedClassifier
 from certus.typing import MatrixLike, RandomState
+
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
 
 #: Layers that normalise by the rows they see unless they are in evaluation mode.
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -35,7 +38,11 @@ class Draws(NamedTuple):
 
 
 def monte_carlo(
-    model: Any, X: MatrixLike, samples: int = 20, *, random_state: RandomState = None
+    model: NeuralModel,
+    X: MatrixLike,
+    samples: int = 20,
+    *,
+    random_state: RandomState = None,
 ) -> Draws:
     """Predict with dropout on, several times, and average.
 

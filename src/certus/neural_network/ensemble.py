@@ -24,7 +24,7 @@ from certus._core.rows import row_weights
 from certus.base import Estimator, check_number, generator_of, take
 from certus.conformal import forget_calibration
 from certus.neural_network.dropout import Draws
-from certus.typing import ArrayLike, MatrixLike, RandomState
+from certus.typing import ArrayLike, Fit, MatrixLike, RandomState
 
 
 def bootstrap_counts(
@@ -59,7 +59,7 @@ def bootstrap_counts(
     return np.bincount(drawn, minlength=n)
 
 
-def _is_classifier(model: Any) -> bool:
+def _is_classifier(model: BaggedNetworks) -> bool:
     return is_classifier(model.estimator)
 
 
@@ -120,7 +120,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Fit,
         *,
         n_estimators: int = 10,
         n_jobs: int | None = None,
@@ -189,7 +189,11 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         return self
 
     def _out_of_bag(
-        self, X: MatrixLike, y: Any, s: Any, counts: list[np.ndarray]
+        self,
+        X: MatrixLike,
+        y: np.ndarray,
+        s: np.ndarray,
+        counts: list[np.ndarray],
     ) -> float:
         total: Any = 0.0
         votes = np.zeros(len(y))
@@ -207,7 +211,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         mean = (total[judged].T / votes[judged]).T
         return self._graded(mean, y[judged], s[judged])
 
-    def _member(self, member: Any, X: MatrixLike) -> np.ndarray:
+    def _member(self, member: Fit, X: MatrixLike) -> np.ndarray:
         predict = member.predict_proba if _is_classifier(self) else member.predict
         return np.asarray(predict(X), dtype=np.float64)
 
@@ -222,7 +226,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
             return (mean > 0.5).astype(int)
         return self.classes_[mean.argmax(axis=1)]
 
-    def _graded(self, mean: np.ndarray, y: ArrayLike, s: Any) -> float:
+    def _graded(self, mean: np.ndarray, y: ArrayLike, s: ArrayLike | None) -> float:
         measure = accuracy_score if _is_classifier(self) else r2_score
         return float(measure(y, self._decide(mean), sample_weight=s))
 
@@ -303,7 +307,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         return tags
 
 
-def _with_folder(member: Any, number: int) -> Any:
+def _with_folder(member: Fit, number: int) -> Any:
     """A member that keeps its checkpoints, if any, in a folder of its own."""
     for name, place in member.get_params().items():
         if name.rpartition("__")[2] == "checkpoint" and place is not None:
@@ -319,5 +323,5 @@ def _drawn(s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
             return drawn
 
 
-def _fitted(member: Any, X: Any, y: Any, s: Any) -> Any:
+def _fitted(member: Fit, X: MatrixLike, y: ArrayLike, s: ArrayLike | None) -> Any:
     return member.fit(X, y, sample_weight=s)

@@ -31,6 +31,7 @@ from certus.certificate import Claim, Evidence, Status
 from certus.conformal import forget_calibration
 from certus.diagnostics import Diagnosed, TrainingRecord, measure
 from certus.diagnostics.networks import count_rows, is_settled
+from certus.evidence import NetworkWitness
 from certus.neural_network import distributed
 from certus.neural_network.adversarial import hardened, require_allowed
 from certus.neural_network.batches import (
@@ -75,6 +76,7 @@ from certus.neural_network.wrapping import (
     tried,
     within_range,
 )
+from certus.threat import ThreatModel
 from certus.typing import ArrayLike, MatrixLike
 
 
@@ -122,7 +124,7 @@ class NeuralModel(Diagnosed, Estimator):
         """What is minimised on a batch."""
         return hardened(self, minimised(targets))
 
-    def _in_inputs(self, threat: Any) -> tuple[Any, Any]:
+    def _in_inputs(self, threat: ThreatModel | None) -> tuple[Any, Any]:
         """A threat to raw rows in the shape of inputs, and the inputs' own units."""
         return threat, None
 
@@ -146,9 +148,9 @@ class NeuralModel(Diagnosed, Estimator):
         self,
         X: MatrixLike,
         y: ArrayLike,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
         X_val: Any = None,
-        y_val: Any = None,
+        y_val: ArrayLike | None = None,
         change: Change | None = None,
     ) -> Fitted:
         self._check_training()
@@ -361,14 +363,16 @@ class NeuralModel(Diagnosed, Estimator):
         self.loss_ = run.history["loss"][-1] if run.history else math.nan
         self.best_epoch_ = run.best_epoch
 
-    def _recorded(self, witness: Any, X: MatrixLike) -> TrainingRecord:
+    def _recorded(
+        self, witness: NetworkWitness | None, X: MatrixLike
+    ) -> TrainingRecord:
         """How training went, in the form that the diagnostics use."""
         return record_of(self, witness, X)
 
     def _measured(
         self,
-        witness: Any,
-        X: Any,
+        witness: NetworkWitness | None,
+        X: MatrixLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None,
         level: str,
@@ -383,7 +387,7 @@ class NeuralModel(Diagnosed, Estimator):
         X: MatrixLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None,
-        chosen: Any,
+        chosen: np.ndarray,
         change: Change | None = None,
     ) -> NetworkLoss:
         """The loss on some rows as a function of the weights."""

@@ -18,11 +18,11 @@ class ImageClassifier(ImageInput, ClassTargets):
     def fit(
         self,
         X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train the network.
 
@@ -52,7 +52,11 @@ class ImageClassifier(ImageInput, ClassTargets):
         return self._fit(X, y, sample_weight, X_val, y_val)
 
     def partial_fit(
-        self, X: Any, y: ArrayLike, classes: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Make one epoch over these images, with the optimiser of the last one.
 
@@ -79,7 +83,10 @@ class ImageClassifier(ImageInput, ClassTargets):
         return super().partial_fit(X, y, classes, sample_weight)
 
     def score(
-        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> float:
         """Share of images predicted right; all labels of a row must be.
 
@@ -100,7 +107,9 @@ class ImageClassifier(ImageInput, ClassTargets):
         X, y = self._opened(X, y, reset=False)
         return super().score(X, y, sample_weight)
 
-    def _opened(self, X: MatrixLike, y: ArrayLike, reset: bool) -> tuple[Any, Any]:
+    def _opened(
+        self, X: MatrixLike, y: ArrayLike | None, reset: bool
+    ) -> tuple[Any, Any]:
         """X as pixels, and y from the names of subfolders where it is not given."""
         if not image_reading.is_files(X):
             return X, y

@@ -6,8 +6,9 @@ less the mean of each channel over the training images, divided by its deviation
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from certus.neural_network.modules.cnn import AlexNet, ConvNet, LeNet
 from certus.neural_network.modules.densenet import DenseNet
 from certus.neural_network.modules.resnet import ResNet
 from certus.neural_network.wrapping import dtype_of
+from certus.threat import ThreatModel
 from certus.typing import ArrayLike, MatrixLike
 
 #: Pixels that go through a network together in prediction.
@@ -55,7 +57,12 @@ class ImageRows:
     """Images in the dtype they came in; colours are scaled a batch at a time."""
 
     def __init__(
-        self, X: np.ndarray, mean: Any, scale: Any, dtype: torch.dtype, device: Any
+        self,
+        X: np.ndarray,
+        mean: ArrayLike,
+        scale: ArrayLike,
+        dtype: torch.dtype,
+        device: str | torch.device,
     ) -> None:
         self.X = shared(X).to(device)
         # Values beyond the reach of float32 are brought back in float64.
@@ -71,7 +78,7 @@ class ImageRows:
         """How many images there are."""
         return len(self.X)
 
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """These images (batch, channels, height, width)."""
         x = self.X[rows].to(self.exact)
         return (((x - self.mean) / self.scale).to(self.dtype),)
@@ -97,8 +104,8 @@ class Pixels(nn.Module):
         self,
         layout: image_reading.Layout,
         sides: tuple[int, int],
-        mean: Any,
-        scale: Any,
+        mean: ArrayLike,
+        scale: ArrayLike,
     ) -> None:
         super().__init__()
         self.layout, self.sides = layout, sides
@@ -164,7 +171,7 @@ class ImageInput(NeuralModel):
         return image_reading.arranged(X, image_reading.Layout(*self._layout))
 
     def _files(
-        self, X: MatrixLike, reset: bool
+        self, X: str | PathLike[str] | Iterable[str | PathLike[str]], reset: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Files as an array, with the colours of the fit; and their classes, if any."""
         colour = None if reset else self.image_shape_[0] > 1
@@ -185,7 +192,7 @@ class ImageInput(NeuralModel):
         s = row_weights(sample_weight, len(images))
         self.mean_, self.scale_ = channel_scale(images, s)
 
-    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
+    def _rows(self, X: np.ndarray, module: nn.Module) -> NetworkInputs:
         return ImageRows(X, self.mean_, self.scale_, dtype_of(module), self.device)
 
     def _raw_function(self, shape: tuple[int, ...]) -> nn.Module | None:
@@ -196,7 +203,7 @@ class ImageInput(NeuralModel):
         pixels = Pixels(layout, self.image_shape_[1:], self.mean_, self.scale_)
         return nn.Sequential(pixels, self.module_)
 
-    def _in_inputs(self, threat: Any) -> tuple[Any, Any]:
+    def _in_inputs(self, threat: ThreatModel | None) -> tuple[Any, Any]:
         if threat is not None:
             names = ("low", "high", "fixed")
             arranged = {n: self._arranged(getattr(threat, n)) for n in names}
@@ -204,7 +211,7 @@ class ImageInput(NeuralModel):
         mean, scale = (v[:, None, None] for v in (self.mean_, self.scale_))
         return threat, InputUnits(mean, scale)
 
-    def _arranged(self, bound: Any) -> Any:
+    def _arranged(self, bound: ArrayLike) -> Any:
         """Smallest or largest pixels in the layout of images; one number as it is."""
         if np.ndim(bound) == 0:
             return bound

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -44,7 +45,10 @@ class Layout(NamedTuple):
 
 
 def read_images(
-    source: Any, *, image_shape: Any = None, colour: bool | None = None
+    source: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    image_shape: Sequence[int] | None = None,
+    colour: bool | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Read image files: a folder with a subfolder for each class, or a list of paths.
 
@@ -96,7 +100,9 @@ def read_images(
     return X, None if labels is None else np.asarray(labels)
 
 
-def is_files(X: Any) -> bool:
+def is_files(
+    X: Any,
+) -> TypeGuard[str | PathLike[str] | Iterable[str | PathLike[str]]]:
     """Whether X names files rather than holding pixels."""
     if isinstance(X, str | os.PathLike):
         return True
@@ -106,7 +112,9 @@ def is_files(X: Any) -> bool:
     return isinstance(first, str | os.PathLike)
 
 
-def stacked(images: list[Any], image_shape: Any, names: list[str]) -> np.ndarray:
+def stacked(
+    images: list[Any], image_shape: Sequence[int] | None, names: list[str]
+) -> np.ndarray:
     """Images (channels, height, width) of one or several sizes as one array."""
     if image_shape is not None:
         images = [resized(image, image_shape) for image in images]
@@ -127,7 +135,7 @@ def stacked(images: list[Any], image_shape: Any, names: list[str]) -> np.ndarray
 
 
 def as_images(
-    X: Any, image_shape: Any, channels: Any
+    X: Any, image_shape: Sequence[int] | None, channels: str | None
 ) -> tuple[np.ndarray, Layout] | None:
     """Images (n, channels, height, width), and how they were laid out.
 
@@ -180,7 +188,7 @@ def _numeric(X: np.ndarray) -> np.ndarray:
         raise ValueError("X must hold pixels as numbers.") from None
 
 
-def resized(image: np.ndarray, image_shape: Any) -> np.ndarray:
+def resized(image: np.ndarray, image_shape: Sequence[int]) -> np.ndarray:
     """An image (channels, h, w), bilinearly, and smoothed where it shrinks."""
     import torch
     from torch.nn import functional as F
@@ -193,12 +201,14 @@ def resized(image: np.ndarray, image_shape: Any) -> np.ndarray:
     return np.rint(y).astype(image.dtype) if image.dtype.kind in "iu" else y
 
 
-def sides_of(image_shape: Any) -> tuple[int, int]:
+def sides_of(image_shape: Sequence[int]) -> tuple[int, int]:
     """Height and width of what the user calls the shape of an image."""
     return layout_of(tuple(image_shape), None, None).sizes[1:]
 
 
-def layout_of(shape: tuple[int, ...], image_shape: Any, channels: Any) -> Layout:
+def layout_of(
+    shape: tuple[int, ...], image_shape: Sequence[int] | None, channels: str | None
+) -> Layout:
     """How images of these shapes are laid out; asks where it cannot be known.
 
     Parameters
@@ -242,7 +252,7 @@ def layout_of(shape: tuple[int, ...], image_shape: Any, channels: Any) -> Layout
     return Layout(shape, first)
 
 
-def _told(pixels: int, image_shape: Any, channels: Any) -> Layout:
+def _told(pixels: int, image_shape: Sequence[int], channels: str | None) -> Layout:
     if len(image_shape) == 3:
         # As for images, because a row has the order of its array.
         layout = layout_of(tuple(image_shape), None, channels)
@@ -264,7 +274,7 @@ def arranged(X: np.ndarray, layout: Layout) -> np.ndarray:
     return X if layout.first else np.moveaxis(X, 3, 1)
 
 
-def check_image_shape(image_shape: Any) -> None:
+def check_image_shape(image_shape: Sequence[int] | None) -> None:
     """Raise an error unless it is None, or two or three whole numbers."""
     if image_shape is None:
         return
@@ -283,7 +293,9 @@ def check_image_shape(image_shape: Any) -> None:
 # -- files ------------------------------------------------------------------------
 
 
-def _find(source: Any) -> tuple[list[Path], list[str] | None]:
+def _find(
+    source: str | PathLike[str] | Iterable[str | PathLike[str]],
+) -> tuple[list[Path], list[str] | None]:
     """Files, and the names of their classes if they are in subfolders."""
     if not isinstance(source, str | os.PathLike):
         if not isinstance(source, Iterable) or isinstance(source, bytes):
@@ -364,5 +376,5 @@ def _coloured(image: np.ndarray, colour: bool) -> np.ndarray:
     return image
 
 
-def _words(shape: Any) -> str:
+def _words(shape: Sequence[int]) -> str:
     return " × ".join(str(side) for side in shape)

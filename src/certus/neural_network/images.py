@@ -9,8 +9,10 @@ network of :mod:`certus.neural_network.modules` or your own; ℓ the cross entro
 from __future__ import annotations
 
 import copy
-from typing import Any, Unpack
+from collections.abc import Callable, Sequence
+from typing import Unpack
 
+import numpy as np
 from torch import nn
 
 from certus.base import check_choice
@@ -107,14 +109,14 @@ class ConvNetClassifier(ImageClassifier):
 
     def __init__(
         self,
-        module: Any = "auto",
+        module: str | nn.Module | Callable[..., nn.Module] = "auto",
         *,
-        image_shape: Any = None,
+        image_shape: Sequence[int] | None = None,
         channels: str | None = None,
         **shared: Unpack[RobustClassifierOptions],
     ) -> None: ...
 
-    def _build(self, X: Any, targets: Targets) -> nn.Module:
+    def _build(self, X: np.ndarray, targets: Targets) -> nn.Module:
         if isinstance(self.module, nn.Module):
             return copy.deepcopy(self.module)
         if callable(self.module):

@@ -7,8 +7,8 @@ The same parameters give the same weights as there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from scipy import sparse
@@ -30,6 +30,9 @@ from certus.neural_network.parameters import (
     RobustPerceptronOptions,
 )
 from certus.typing import ArrayLike, MatrixLike
+
+if TYPE_CHECKING:
+    from torch import nn
 
 #: Parameters of robust training, which torch obeys.
 ROBUST = tuple(RobustOptions.__annotations__)
@@ -106,7 +109,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
 
     def __init__(
         self,
-        hidden_layer_sizes: Any = (100,),
+        hidden_layer_sizes: int | Sequence[int] = (100,),
         activation: str = "relu",
         *,
         class_weight: Mapping[Any, float] | str | None = None,
@@ -116,12 +119,12 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train the network.
 
@@ -145,7 +148,11 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
 
     @available_if(in_steps)
     def partial_fit(
-        self, X: Any, y: Any, sample_weight: Any = None, classes: Any = None
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
     ) -> Self:
         """Make one epoch over these rows, with the optimiser of the last one.
 
@@ -304,7 +311,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         codes = known_codes(np.asarray(y), self.classes_)
         return labelled_weights(sample_weight, self.class_weight, codes, self.classes_)
 
-    def _neural(self, module: Any, options: dict[str, Any]) -> Any:
+    def _neural(self, module: nn.Module, options: dict[str, Any]) -> Any:
         from certus.neural_network import NeuralClassifier
 
         given = {name: getattr(self, name) for name in ("class_weight", *ROBUST)}

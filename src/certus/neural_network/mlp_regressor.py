@@ -8,7 +8,8 @@ error of several outputs is their mean, and its gradient is that of the mean.
 
 from __future__ import annotations
 
-from typing import Any, Self, Unpack
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -21,6 +22,9 @@ from certus.base import certified_fit, check_choice
 from certus.neural_network.multilayer import MultilayerPerceptron, in_steps
 from certus.neural_network.parameters import PerceptronOptions
 from certus.typing import ArrayLike, MatrixLike
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @shares(PerceptronOptions)
@@ -98,7 +102,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     def __init__(
         self,
         loss: str = "squared_error",
-        hidden_layer_sizes: Any = (100,),
+        hidden_layer_sizes: int | Sequence[int] = (100,),
         activation: str = "relu",
         *,
         normalize_y: bool = False,
@@ -108,12 +112,12 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train the network.
 
@@ -136,7 +140,9 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         return self._fit(X, y, sample_weight, X_val, y_val)
 
     @available_if(in_steps)
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Make one epoch over these rows, with the optimiser of the last one.
 
         Parameters
@@ -206,7 +212,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     def _output(self) -> tuple[str, str]:
         return ("exp" if self.loss == "poisson" else "identity"), self.loss
 
-    def _neural(self, module: Any, options: dict[str, Any]) -> Any:
+    def _neural(self, module: nn.Module, options: dict[str, Any]) -> Any:
         from certus.neural_network import NeuralRegressor
         from certus.neural_network.mlp_torch import poisson
 

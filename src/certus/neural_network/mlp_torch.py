@@ -8,7 +8,7 @@ of the optimiser's gradient, so the losses shown are without it.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,12 +18,17 @@ from torch import Tensor, nn
 from certus.base import Fitted
 from certus.neural_network.batches import DenseInputs, SparseInputs
 from certus.neural_network.modules import MLP
+from certus.neural_network.objective import Change
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.wrapping import dtype_of, outputs
-from certus.typing import ArrayLike, MatrixLike
+from certus.typing import ArrayLike, DTypeLike, MatrixLike
+
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
+    from certus.neural_network.multilayer import MultilayerPerceptron
 
 
-def options(model: Any, n: int) -> dict[str, Any]:
+def options(model: MultilayerPerceptron, n: int) -> dict[str, Any]:
     """The parameters of training in the words of the estimators on torch."""
     refused = {
         "solver": ("lbfgs", "'adam' or 'sgd'"),
@@ -61,7 +66,7 @@ def options(model: Any, n: int) -> dict[str, Any]:
     }
 
 
-def _optimizer(model: Any) -> Any:
+def _optimizer(model: MultilayerPerceptron) -> Any:
     if model.solver == "adam":
         betas, epsilon = (model.beta_1, model.beta_2), model.epsilon
         return lambda groups, lr: torch.optim.Adam(
@@ -73,7 +78,7 @@ def _optimizer(model: Any) -> Any:
     )
 
 
-def network(model: Any, n_inputs: int, dtype: Any) -> MLP:
+def network(model: MultilayerPerceptron, n_inputs: int, dtype: DTypeLike) -> MLP:
     """The module of a perceptron's parameters, its weights from ``random_state``."""
     seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
     with own_generator():
@@ -97,14 +102,14 @@ def poisson(z: Tensor, y: Tensor) -> Tensor:
 
 
 def fit(
-    model: Any,
+    model: MultilayerPerceptron,
     X: MatrixLike,
     y: ArrayLike,
-    weight: Any,
+    weight: ArrayLike | None,
     X_val: MatrixLike | None,
     y_val: ArrayLike | None,
     fresh: bool,
-    change: Any = None,
+    change: Change | None = None,
 ) -> Fitted:
     """Train the perceptron's module, and leave what its explicit fit would."""
     inner = _inner(model, X, y, fresh, fresh)
@@ -124,7 +129,12 @@ def fit(
 
 
 def fit_part(
-    model: Any, X: MatrixLike, y: Any, weight: Any, fresh: bool, learn: bool
+    model: MultilayerPerceptron,
+    X: MatrixLike,
+    y: Any,
+    weight: ArrayLike | None,
+    fresh: bool,
+    learn: bool,
 ) -> None:
     """One epoch."""
     inner = _inner(model, X, y, fresh, learn)
@@ -134,7 +144,9 @@ def fit_part(
     model.loss_curve_ = [*getattr(model, "loss_curve_", []), inner.loss_]
 
 
-def _inner(model: Any, X: Any, y: ArrayLike, fresh: bool, learn: bool) -> Any:
+def _inner(
+    model: MultilayerPerceptron, X: Any, y: ArrayLike, fresh: bool, learn: bool
+) -> Any:
     """The estimator on torch that trains for it."""
     X, y, _ = model._validate_X_y(X, y, None, multi_output=True, reset=fresh)
     Y = model._targets(y, reset=learn)
@@ -142,8 +154,8 @@ def _inner(model: Any, X: Any, y: ArrayLike, fresh: bool, learn: bool) -> Any:
         model.n_outputs_ = Y.shape[1]
         model.out_activation_ = model._output()[0]
         model.n_layers_ = len(model._hidden()) + 2
-        vars(model).pop("_run", None)
-        vars(model).pop("_module", None)
+        model.__dict__.pop("_run", None)
+        model.__dict__.pop("_module", None)
         module = network(model, X.shape[1], X.dtype)
     else:
         module = model.module_
@@ -155,7 +167,7 @@ def _inner(model: Any, X: Any, y: ArrayLike, fresh: bool, learn: bool) -> Any:
     return inner
 
 
-def _as_fitted(model: Any, inner: Any) -> None:
+def _as_fitted(model: MultilayerPerceptron, inner: NeuralModel) -> None:
     """Give an estimator on torch what the perceptron has learnt."""
     inner.module_ = model.module_
     for name in ("n_features_in_", "feature_names_in_", "_run"):
@@ -164,12 +176,12 @@ def _as_fitted(model: Any, inner: Any) -> None:
 
 
 def stated(
-    model: Any,
+    model: MultilayerPerceptron,
     X: MatrixLike,
     y: ArrayLike,
-    weight: Any,
-    chosen: Any,
-    change: Any = None,
+    weight: ArrayLike | None,
+    chosen: np.ndarray,
+    change: Change | None = None,
 ) -> Any:
     """The loss on some rows as a function of the weights."""
     inner = model._neural(model.module_, {})
@@ -177,7 +189,7 @@ def stated(
     return inner._stated(X, y, weight, chosen, change)
 
 
-def _adopt(model: Any, inner: Any) -> None:
+def _adopt(model: MultilayerPerceptron, inner: Any) -> None:
     model._module, model._run = inner.module_, inner._run
     for name in ("n_iter_", "history_", "loss_", "best_epoch_"):
         setattr(model, name, getattr(inner, name))
@@ -196,14 +208,14 @@ def _linear(module: MLP) -> list[Any]:
     return [*(layer.linear for layer in module.layers), module.output]
 
 
-def scores(model: Any, X: MatrixLike) -> np.ndarray:
+def scores(model: MultilayerPerceptron, X: MatrixLike) -> np.ndarray:
     """The module's outputs for checked rows."""
     kind = SparseInputs if hasattr(X, "tocsr") else DenseInputs
     rows = kind(X, dtype_of(model._module), model.device)
     return outputs(model._module, rows).cpu().numpy()
 
 
-def share(model: Any) -> MLP:
+def share(model: MultilayerPerceptron) -> MLP:
     """A module whose parameters are the memory of ``coefs_`` and ``intercepts_``."""
     module = network(model, len(model.coefs_[0]), model.coefs_[0].dtype).eval()
     for layer, W, b in zip(_linear(module), model.coefs_, model.intercepts_):

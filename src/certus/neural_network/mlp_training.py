@@ -12,16 +12,19 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from sklearn.model_selection import train_test_split
 
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.neural_network.backprop import PerceptronRows, Trainer, loss_gradient
 from certus.typing import ArrayLike, MatrixLike
+
+if TYPE_CHECKING:
+    from certus.neural_network.multilayer import MultilayerPerceptron
 
 
 class Held(NamedTuple):
@@ -42,7 +45,7 @@ class KeptWeights:
 
 
 def hold_out(
-    model: Any,
+    model: MultilayerPerceptron,
     rows: PerceptronRows,
     X_val: MatrixLike | None,
     y_val: ArrayLike | None,
@@ -77,11 +80,11 @@ def hold_out(
 
 
 def by_epochs(
-    model: Any,
+    model: MultilayerPerceptron,
     rows: PerceptronRows,
     held: Held | None,
     monitor: Monitor | None,
-    rng: Any,
+    rng: np.random.RandomState,
 ) -> Status:
     """Epochs until the plateau rule, ``max_iter``, the clock or Ctrl-C end them."""
     run = _trainer(model, fresh=monitor is not None)
@@ -106,7 +109,7 @@ def by_epochs(
 
 
 def _epochs(
-    model: Any,
+    model: MultilayerPerceptron,
     run: Trainer,
     kept: KeptWeights,
     rows: PerceptronRows,
@@ -144,7 +147,7 @@ def _epochs(
     return Status.MAX_ITER
 
 
-def _trainer(model: Any, fresh: bool) -> Trainer:
+def _trainer(model: MultilayerPerceptron, fresh: bool) -> Trainer:
     """The optimiser, a new one for each fit, on one vector of all weights."""
     theta = model._theta()
     design = model._design()
@@ -167,7 +170,9 @@ def _trainer(model: Any, fresh: bool) -> Trainer:
     return run
 
 
-def _close_epoch(model: Any, run: Trainer, loss: float, n: int, held: Any) -> bool:
+def _close_epoch(
+    model: MultilayerPerceptron, run: Trainer, loss: float, n: int, held: Held | None
+) -> bool:
     """Count an epoch; returns whether it is the best so far."""
     model.n_iter_ += 1
     model.loss_ = loss
@@ -194,7 +199,7 @@ def _close_epoch(model: Any, run: Trainer, loss: float, n: int, held: Any) -> bo
     return better
 
 
-def _plateau(model: Any, run: Trainer) -> Status | None:
+def _plateau(model: MultilayerPerceptron, run: Trainer) -> Status | None:
     """End the fit, or divide an adaptive rate by 5 as long as it is above 1e-6."""
     adaptive = model.solver == "sgd" and model.learning_rate == "adaptive"
     if not adaptive or run.rate <= 1e-6:
@@ -205,7 +210,11 @@ def _plateau(model: Any, run: Trainer) -> Status | None:
 
 
 def by_lbfgs(
-    model: Any, rows: PerceptronRows, held: Held | None, monitor: Monitor, rng: Any
+    model: MultilayerPerceptron,
+    rows: PerceptronRows,
+    held: Held | None,
+    monitor: Monitor,
+    rng: np.random.RandomState,
 ) -> Status:
     """All rows at once, in float64, by SciPy's L-BFGS-B."""
     design, dtype = model._design(), model.coefs_[0].dtype
@@ -215,7 +224,7 @@ def by_lbfgs(
     kept: list[np.ndarray] = [start]
     ended: list[Status | None] = [None]
 
-    def on_step(intermediate_result: Any) -> None:
+    def on_step(intermediate_result: OptimizeResult) -> None:
         if np.isfinite(intermediate_result.x).all():
             kept[0] = np.array(intermediate_result.x)
         model._history["loss"].append(float(intermediate_result.fun))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -43,7 +43,12 @@ from certus.neural_network.backprop import (
 )
 from certus.neural_network.mlp_training import by_epochs, by_lbfgs, hold_out
 from certus.neural_network.perceptron_loss import StatedDesign
-from certus.typing import ArrayLike, MatrixLike
+from certus.typing import ArrayLike, DTypeLike, Matrix, MatrixLike
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from certus.neural_network.objective import Change
 
 EXPLICIT = ("identity", "logistic", "tanh", "relu", "leaky_relu", "elu", "softplus")
 TORCH_ONLY = ("absolute", "maxout")
@@ -106,7 +111,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         """The score of outputs Z, higher is better."""
         raise NotImplementedError
 
-    def _neural(self, module: Any, options: dict[str, Any]) -> Any:
+    def _neural(self, module: nn.Module, options: dict[str, Any]) -> Any:
         """The estimator on torch that trains a module with these parameters."""
         raise NotImplementedError
 
@@ -114,12 +119,12 @@ class MultilayerPerceptron(Diagnosed, Estimator):
 
     def _fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        X_val: Any,
-        y_val: Any,
-        change: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        X_val: MatrixLike | None,
+        y_val: ArrayLike | None,
+        change: Change | None = None,
     ) -> Fitted:
         self._check_params()
         if (X_val is None) != (y_val is None):
@@ -145,7 +150,9 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         evidence = Evidence("network", witness=witness)
         return Fitted(evidence, *given, status, measured=measured)
 
-    def _fit_part(self, X: Any, y: Any, sample_weight: Any, learn: bool) -> None:
+    def _fit_part(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, learn: bool
+    ) -> None:
         """One epoch on these rows; with ``learn``, y sets the number of outputs."""
         self._check_params()
         if self.early_stopping:
@@ -204,7 +211,11 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         return PerceptronRows.of(X, Y, s, self.coefs_[0].dtype), rng
 
     def _initialise(
-        self, n_inputs: int, n_outputs: int, dtype: Any, rng: np.random.RandomState
+        self,
+        n_inputs: int,
+        n_outputs: int,
+        dtype: DTypeLike,
+        rng: np.random.RandomState,
     ) -> None:
         self.n_outputs_ = n_outputs
         self.out_activation_ = self._output()[0]
@@ -282,7 +293,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
 
     def _measured(
         self,
-        witness: Any,
+        witness: NetworkWitness | None,
         X: MatrixLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None,
@@ -298,8 +309,8 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         X: MatrixLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None,
-        chosen: Any,
-        change: Any = None,
+        chosen: np.ndarray,
+        change: Change | None = None,
     ) -> Any:
         """The loss on some rows as a function of the weights."""
         if self._on_torch():
@@ -325,7 +336,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
 
     # -- prediction ---------------------------------------------------------------
 
-    def _scores(self, X: MatrixLike) -> np.ndarray:
+    def _scores(self, X: Matrix) -> np.ndarray:
         """The last layer's scores of checked rows."""
         if "_module" in vars(self):
             return _torch().scores(self, X)
@@ -334,7 +345,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
     def _scored(self, X: MatrixLike) -> np.ndarray:
         """The scores of rows to predict."""
         check_is_fitted(self)
-        X = validate_data(
+        rows = validate_data(
             self,
             X,
             accept_sparse="csr",
@@ -342,7 +353,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
             ensure_all_finite=False,  # the first layer finds them at no cost
             reset=False,
         )
-        found = self._scores(X)
+        found = self._scores(rows)
         require_outputs(found)
         return found
 
@@ -423,7 +434,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
             check_choice(name, getattr(self, name), (False, True))
 
 
-def in_steps(model: Any) -> bool:
+def in_steps(model: MultilayerPerceptron) -> bool:
     """Whether the solver makes steps, as a partial fit must."""
     if model.solver == "lbfgs":
         raise AttributeError(

@@ -9,6 +9,7 @@ tasks: what few of them teach about one task helps the others.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, Unpack
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_consistent_length
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus._core.rows import known_codes
 from certus.base import as_array, certified_fit, check_choice, class_codes
@@ -259,10 +260,10 @@ class MultiTaskNetwork(OwnModule, Tasks):
 
     def __init__(
         self,
-        module: Any,
+        module: nn.Module | Callable[..., nn.Module],
         *,
-        tasks: Any = "auto",
-        task_weights: Any = None,
+        tasks: str | Sequence[str] = "auto",
+        task_weights: Sequence[float] | None = None,
         **shared: Unpack[TrainingOptions],
     ) -> None: ...
 
@@ -324,7 +325,7 @@ def _guess(values: np.ndarray) -> str:
 
 
 def _mean_score(
-    found: list[np.ndarray], wanted: np.ndarray, kinds: list[str], s: Any
+    found: list[np.ndarray], wanted: np.ndarray, kinds: list[str], s: ArrayLike | None
 ) -> float:
     scores = []
     for t, kind in enumerate(kinds):

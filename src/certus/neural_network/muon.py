@@ -13,7 +13,7 @@ the last layer are moved by Adam.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -74,7 +74,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Move all parameters that have a gradient."""
         loss = None if closure is None else closure()
         for group in self.param_groups:

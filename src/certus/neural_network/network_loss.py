@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,9 +27,13 @@ from certus.diagnostics.networks import TrainingRecord, count_rows
 from certus.evidence import NetworkWitness
 from certus.neural_network.adversarial import Hardened
 from certus.neural_network.batches import TOGETHER, Batch, take
+from certus.neural_network.objective import Objective
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import TrainingRun
 from certus.typing import MatrixLike
+
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
 
 
 class NetworkLoss:
@@ -54,7 +58,7 @@ class NetworkLoss:
         What is minimised besides the plain loss.
     """
 
-    def __init__(self, module: nn.Module, objective: Any, batch: Batch) -> None:
+    def __init__(self, module: nn.Module, objective: Objective, batch: Batch) -> None:
         self.module = copy.deepcopy(module).cpu().double().eval()
         self.plain, self.batch = objective, _in_double(batch)
         self.trained = [p for p in self.module.parameters() if p.requires_grad]
@@ -67,17 +71,17 @@ class NetworkLoss:
             with self._at(self.point):
                 self.objective = objective.held(self.module, self.batch)
 
-    def loss(self, theta: Any) -> float:
+    def loss(self, theta: np.ndarray) -> float:
         """L(θ)."""
         with self._at(theta), torch.no_grad():
             return float(self._value())
 
-    def gradient(self, theta: Any) -> np.ndarray:
+    def gradient(self, theta: np.ndarray) -> np.ndarray:
         """∇L(θ), by reverse-mode differentiation."""
         with self._at(theta):
             return self._vector(self._gradients(self._value()))
 
-    def product(self, theta: Any, v: Any) -> np.ndarray:
+    def product(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
         """∇²L(θ)v, by differentiating the gradient along v."""
         parts = np.split(np.array(v, dtype=np.float64), np.cumsum(self.sizes)[:-1])
         with self._at(theta):
@@ -129,7 +133,7 @@ class NetworkLoss:
         return np.concatenate([*flat, np.empty(0)])
 
     @contextmanager
-    def _at(self, theta: Any) -> Iterator[None]:
+    def _at(self, theta: np.ndarray) -> Iterator[None]:
         """The module with these weights; what it draws at random is fixed."""
         parts = np.split(np.asarray(theta, np.float64), np.cumsum(self.sizes)[:-1])
         with torch.no_grad():
@@ -180,7 +184,7 @@ def witness_of(run: TrainingRun) -> NetworkWitness:
 
 
 def record_of(
-    model: Any, witness: NetworkWitness | None, X: MatrixLike
+    model: NeuralModel, witness: NetworkWitness | None, X: MatrixLike
 ) -> TrainingRecord:
     """How the training of an estimator went, in the words of the diagnostics."""
     parameters = sum(p.numel() for p in model.module_.parameters())
@@ -205,7 +209,7 @@ def record_of(
     )
 
 
-def complain(model: Any, run: TrainingRun, status: Status) -> None:
+def complain(model: NeuralModel, run: TrainingRun, status: Status) -> None:
     """Warn about a partial fit that diverged, and pass on an interruption."""
     settings = config.get_config()
     if status is Status.INTERRUPTED and settings["on_interrupt"] == "raise":
@@ -221,7 +225,7 @@ def complain(model: Any, run: TrainingRun, status: Status) -> None:
         )
 
 
-def _criterion(model: Any) -> str:
+def _criterion(model: NeuralModel) -> str:
     """The column of the history by which the best epoch was chosen."""
     scores = model.history_.get("validation_score")
     if scores is None:
@@ -230,7 +234,7 @@ def _criterion(model: Any) -> str:
     return "validation_loss" if by_loss else "validation_score"
 
 
-def _remedy(model: Any, X: MatrixLike) -> str:
+def _remedy(model: NeuralModel, X: MatrixLike) -> str:
     """What most likely helps a run whose loss became infinite."""
     some = take(X, np.arange(min(count_rows(X), TOGETHER)))
     few = model._rows(model._read_X(some, reset=False), model.module_)[slice(None)][0]

@@ -9,9 +9,10 @@ are those of every network here.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, Unpack
 
-from torch import nn
+from torch import Tensor, nn
 
 from certus.base import certified_fit
 from certus.neural_network.array_input import ArrayInput
@@ -24,7 +25,7 @@ from certus.neural_network.parameters import (
     trained_with,
 )
 from certus.neural_network.row_targets import ClassTargets, NumberTargets
-from certus.typing import ArrayLike, MatrixLike
+from certus.typing import ArrayLike, Matrix, MatrixLike
 from certus.wording import unstopped
 
 __all__ = [
@@ -39,7 +40,7 @@ __all__ = [
 class OwnModule(ArrayInput):
     """Trains the parameter ``module``; abstract."""
 
-    def _build(self, X: Any, targets: Targets) -> nn.Module:
+    def _build(self, X: Matrix, targets: Targets) -> nn.Module:
         if not callable(self.loss) and self.loss != "auto":
             raise ValueError(
                 f"loss must be 'auto' or a function of outputs and targets, got "
@@ -130,9 +131,9 @@ class NeuralClassifier(OwnModule, ClassTargets):
 
     def __init__(
         self,
-        module: Any,
+        module: nn.Module | Callable[..., nn.Module],
         *,
-        loss: Any = "auto",
+        loss: str | Callable[[Tensor, Tensor], Tensor] = "auto",
         **shared: Unpack[RobustClassifierOptions],
     ) -> None: ...
 
@@ -215,9 +216,9 @@ class NeuralRegressor(OwnModule, NumberTargets):
 
     def __init__(
         self,
-        module: Any,
+        module: nn.Module | Callable[..., nn.Module],
         *,
-        loss: Any = "auto",
+        loss: str | Callable[[Tensor, Tensor], Tensor] = "auto",
         **shared: Unpack[TrainingOptions],
     ) -> None: ...
 

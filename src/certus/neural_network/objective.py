@@ -153,7 +153,7 @@ class GradientStep:
         return batch, counts * (len(batch.y) if batch.s is None else batch.s.sum())
 
     def gradients(
-        self, module: nn.Module, batch: Batch, weight: Any
+        self, module: nn.Module, batch: Batch, weight: float | Tensor
     ) -> tuple[Losses, Any]:
         """Leave a module the gradients of the whole batch; its losses and weight."""
         losses = self.objective(module, batch)

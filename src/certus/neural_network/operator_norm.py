@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from certus.neural_network.modules.mlp import MLP, Layer
 from certus.neural_network.optim import NORMS
 from certus.threat import ThreatModel, row_norms
 from certus.typing import MatrixLike
+
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
 
 #: Steps of the power method in training.
 POWER_STEPS = 5
@@ -56,7 +59,12 @@ class Direction(NamedTuple):
 
 
 def operator_norms(
-    f: Function, X: MatrixLike, *, p: Any = 2, q: Any = 2, steps: int = 100
+    f: Function,
+    X: MatrixLike,
+    *,
+    p: float | str = 2,
+    q: float | str = 2,
+    steps: int = 100,
 ) -> np.ndarray:
     """How far outputs move, to first order, when a row moves by one.
 
@@ -96,10 +104,10 @@ def operator_norms(
     check_number("steps", steps, 1, integer=True)
     x = torch.as_tensor(X)
     x = x if x.is_floating_point() else x.double()
-    p, q = (ThreatModel(norm, 1.0).norm for norm in (p, q))
+    from_norm, to_norm = (ThreatModel(norm, 1.0).norm for norm in (p, q))
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(0)
-        direction = steepest_direction(f, x.detach(), p, q, steps)
+        direction = steepest_direction(f, x.detach(), from_norm, to_norm, steps)
         return stretched(f, x.detach(), direction).detach().cpu().numpy()
 
 
@@ -212,7 +220,7 @@ def chain(module: nn.Module) -> list[Any]:
     return layers
 
 
-def _calm(part: Any) -> bool:
+def _calm(part: nn.Module) -> bool:
     """Whether a step without weights never moves two rows farther apart."""
     if type(part) in POOLS:
         size, stride, gap = map(
@@ -251,7 +259,7 @@ def _cut(W: Tensor, bound: float) -> None:
     W.copy_(P @ A if wide else A @ P)
 
 
-def projection(model: Any, module: nn.Module) -> Callable[[], None] | None:
+def projection(model: NeuralModel, module: nn.Module) -> Callable[[], None] | None:
     """The projection of an estimator with ``lipschitz``, in the units of its rows."""
     constant = getattr(model, "lipschitz", None)
     if constant is None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from certus.base import check_choice, check_number
-from certus.neural_network.objective import GradientStep
+from certus.neural_network.batches import Batch
+from certus.neural_network.objective import GradientStep, Objective
 from certus.neural_network.run import Losses
 
 
@@ -62,7 +63,7 @@ class SignSGD(torch.optim.Optimizer):
         )
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Move all parameters that have a gradient."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
@@ -108,7 +109,7 @@ class VarianceReducedStep(GradientStep):
             mean /= total
 
     def gradients(
-        self, module: nn.Module, batch: Any, weight: Any
+        self, module: nn.Module, batch: Batch, weight: float | Tensor
     ) -> tuple[Losses, Any]:
         """Leave a module the corrected gradients; the losses are the batch's own."""
         drawn = torch.random.get_rng_state()
@@ -136,11 +137,11 @@ OPTIMIZERS: dict[str, tuple[type, dict[str, Any]]] = {
 
 
 def make_step(
-    kind: Any,
+    kind: str | Callable[..., torch.optim.Optimizer],
     module: nn.Module,
     rate: float,
-    decay: Any,
-    objective: Any,
+    decay: float | dict[str, float],
+    objective: Objective,
     clip: float | None = None,
 ) -> GradientStep:
     """The step that moves a module: an optimiser, and the gradients it is given.
@@ -164,10 +165,10 @@ def make_step(
 
 
 def make_optimizer(
-    kind: Any,
+    kind: str | Callable[..., torch.optim.Optimizer],
     module: nn.Module,
     rate: float,
-    decay: Any = 0.0,
+    decay: float | dict[str, float] = 0.0,
     options: dict[str, Any] | None = None,
 ) -> torch.optim.Optimizer:
     """The optimiser of a module's trainable parameters.
@@ -208,7 +209,9 @@ NORMS = (
 )
 
 
-def decay_groups(module: nn.Module, decay: Any) -> list[dict[str, Any]]:
+def decay_groups(
+    module: nn.Module, decay: float | dict[str, float]
+) -> list[dict[str, Any]]:
     """Trainable parameters in groups of equal weight decay.
 
     Biases and the scales of norms do not decay. A dictionary has a decay for each part
@@ -314,7 +317,10 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def make_schedule(
-    kind: Any, optimizer: torch.optim.Optimizer, steps: int, warmup: float = 0.0
+    kind: str | Callable[[float], float] | None,
+    optimizer: torch.optim.Optimizer,
+    steps: int,
+    warmup: float = 0.0,
 ) -> torch.optim.lr_scheduler.LRScheduler | None:
     """A schedule over ``steps`` steps, rising linearly in the first ``warmup`` of it.
 
@@ -350,7 +356,7 @@ def make_schedule(
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def make_average(module: nn.Module, kind: Any) -> AveragedModel | None:
+def make_average(module: nn.Module, kind: str | float | None) -> AveragedModel | None:
     """An average of the weights over steps: ``"polyak"``, or the decay of an EMA."""
     if kind is None:
         return None
@@ -382,7 +388,9 @@ def warmed_average(module: nn.Module, decay: float) -> AveragedModel:
     check_number("average", decay, 0, 1)
 
     @torch.no_grad()
-    def towards(means: Any, weights: Any, count: Any) -> None:
+    def towards(
+        means: Sequence[Tensor], weights: Sequence[Tensor], count: Tensor | int
+    ) -> None:
         s = int(count)
         share = 1 - min(float(decay), (1 + s) / (10 + s))
         torch._foreach_lerp_(list(means), list(weights), share)

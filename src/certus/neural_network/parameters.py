@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from certus._core.sharing import Class, fill, shares
 from certus.base import check_choice, check_number
 from certus.threat import ThreatModel
 from certus.typing import RandomState
+
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
 
 
 class TrainingOptions(TypedDict, total=False):
@@ -309,7 +312,7 @@ def trained_with(*groups: Any, **defaults: Any) -> Callable[[Class], Class]:
     return decorate
 
 
-def check_training(model: Any) -> None:
+def check_training(model: NeuralModel) -> None:
     """Raise unless the numbers that training depends on make sense."""
     check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("learning_rate", model.learning_rate, open_low=True)
@@ -332,7 +335,7 @@ def check_training(model: Any) -> None:
         _check_robust(model)
 
 
-def _check_robust(model: Any) -> None:
+def _check_robust(model: NeuralModel) -> None:
     check_number("alpha_operator_norm", model.alpha_operator_norm)
     check_number("lipschitz", model.lipschitz, open_low=True, none=True)
     check_number("adversarial_steps", model.adversarial_steps, 1, integer=True)

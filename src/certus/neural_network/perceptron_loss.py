@@ -22,7 +22,7 @@ from certus.neural_network.backprop import (
     loss_gradient,
     softmax,
 )
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Matrix
 
 
 class StatedDesign:
@@ -46,9 +46,9 @@ class StatedDesign:
         self,
         design: PerceptronDesign,
         theta: Array,
-        X: MatrixLike,
+        X: Matrix,
         Y: Array,
-        s: Any,
+        s: Array | None,
         alpha: float,
     ) -> None:
         self.design, self.point = design, theta.astype(np.float64)
@@ -69,12 +69,12 @@ class StatedDesign:
             self.rows.s if len(self.rows.s) else np.ones(len(Y)),
         )
 
-    def loss(self, theta: Any) -> float:
+    def loss(self, theta: Array) -> float:
         """L(θ), by the formulas of the diagnostics."""
         with np.errstate(over="ignore", invalid="ignore"):
             return stated_loss(self.network, np.asarray(theta))
 
-    def gradient(self, theta: Any) -> Array:
+    def gradient(self, theta: Array) -> Array:
         """∇L(θ), by backpropagation."""
         theta = np.ascontiguousarray(theta, dtype=np.float64)
         return loss_gradient(self.design, theta, self.rows, self.alpha)[1]
@@ -91,7 +91,7 @@ class StatedDesign:
             units += W.shape[1]
         return dead, units
 
-    def product(self, theta: Any, v: Any) -> Array:
+    def product(self, theta: Array, v: Array) -> Array:
         """∇²L(θ)v: forward and backward passes, differentiated along v."""
         weights, biases = self.design.views(np.asarray(theta, dtype=np.float64))
         moves, shifts = self.design.views(np.asarray(v, dtype=np.float64))

@@ -139,7 +139,11 @@ class ClassTargets(ClassifierMixin, NeuralModel):
         return z.argmax(axis=1)
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Make one epoch over these rows, with the optimiser of the last one.
 
@@ -276,7 +280,9 @@ class NumberTargets(RegressorMixin, NeuralModel):
             return float("nan")  # then the loss decides
         return float(r2_score(wanted, found, sample_weight=weight))
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Make one epoch over these rows, with the optimiser of the last one.
 
         ``schedule`` and ``early_stopping`` belong to whole runs. No certificate is
@@ -320,7 +326,7 @@ class NumberTargets(RegressorMixin, NeuralModel):
         return tags
 
 
-def own_loss(model: Any, default: Loss, alike: bool = False) -> Loss:
+def own_loss(model: NeuralModel, default: Loss, alike: bool = False) -> Loss:
     """The user's own loss, if there is one, its mean over outputs; else the default.
 
     ``alike`` gives it targets in the shape of the outputs.
@@ -337,7 +343,7 @@ def own_loss(model: Any, default: Loss, alike: bool = False) -> Loss:
     return loss
 
 
-def _as_array(model: Any, y: Any) -> np.ndarray:
+def _as_array(model: NeuralModel, y: Any) -> np.ndarray:
     """Targets as an array of one or two axes."""
     if y is None:
         raise ValueError(

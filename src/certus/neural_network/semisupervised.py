@@ -8,11 +8,11 @@ needs no labels and moves the boundary between classes to where there are few ro
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus._core.rows import row_weights
 from certus.base import Fitted, certified_fit, check_number
@@ -22,6 +22,9 @@ from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
 from certus.neural_network.wrapped import WrappedClassifier
 from certus.typing import ArrayLike, MatrixLike
+
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
 
 #: What stands for a class that is not known, as in sklearn.semi_supervised.
 UNKNOWN = -1
@@ -79,7 +82,7 @@ class ConsistentClassifier(WrappedClassifier):
     """
 
     def __init__(
-        self, estimator: Any, *, alpha: float = 1.0, noise: float = 0.1
+        self, estimator: NeuralModel, *, alpha: float = 1.0, noise: float = 0.1
     ) -> None:
         self.estimator = estimator
         self.alpha = alpha
@@ -90,7 +93,7 @@ class ConsistentClassifier(WrappedClassifier):
         self,
         X: MatrixLike,
         y: ArrayLike,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
         *,
         X_val: MatrixLike | None = None,
         y_val: ArrayLike | None = None,
@@ -146,7 +149,7 @@ class ConsistentClassifier(WrappedClassifier):
         alpha, noise = float(self.alpha), float(self.noise)
 
         def change(targets: Targets) -> Targets:
-            def objective(module: Any, batch: Batch) -> Losses:
+            def objective(module: nn.Module, batch: Batch) -> Losses:
                 x, more = batch.inputs[0], batch.inputs[1:]
                 if not x.is_floating_point():
                     raise ValueError(
@@ -166,7 +169,11 @@ class ConsistentClassifier(WrappedClassifier):
         return change
 
     def _stated(
-        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, chosen: Any
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        chosen: np.ndarray,
     ) -> NetworkLoss:
         """The objective on some rows, with one draw of noise."""
         filled, known = _filled(y)

@@ -134,13 +134,13 @@ class Seq2Seq(SequenceWriter):
         cell: str = "gru",
         heads: int = 4,
         n_layers: int = 1,
-        attention: Any = True,
+        attention: bool | str | None = True,
         feedback: bool = True,
-        teacher_forcing: Any = 1.0,
+        teacher_forcing: float | str = 1.0,
         dropout: float = 0.0,
         beam: int = 1,
         max_length: int | None = None,
-        encoder: Any = None,
+        encoder: nn.Module | None = None,
         label_smoothing: float = 0.0,
         **shared: Unpack[TrainingOptions],
     ) -> None: ...
@@ -268,7 +268,7 @@ class Seq2Seq(SequenceWriter):
         return tags
 
 
-def _attention(value: Any) -> str | None:
+def _attention(value: bool | str | None) -> str | None:
     check_choice("attention", value, (True, False, None, "dot", "additive"))
     if isinstance(value, str):
         return value

@@ -10,13 +10,13 @@ search.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus._core.rows import row_weights
 from certus.base import check_number
@@ -110,7 +110,9 @@ class SequenceWriter(NeuralModel):
             return int(self.max_length)
         return 2 * (self.longest_ if longest is None else longest)
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Make one epoch over these pairs, with the optimiser of the last one.
 
         Both vocabularies are those of the first call. ``schedule`` and
@@ -250,10 +252,10 @@ class SequenceWriter(NeuralModel):
 class _Forced:
     """The loss of a network that receives the true targets before each one."""
 
-    def __init__(self, mean: Any) -> None:
+    def __init__(self, mean: Callable[..., Losses]) -> None:
         self.mean = mean
 
-    def __call__(self, module: Any, batch: Batch) -> Losses:
+    def __call__(self, module: nn.Module, batch: Batch) -> Losses:
         y = trimmed(batch.y)
         found: Losses = self.mean(lambda *x: module(*x, y), batch._replace(y=y))
         return found

@@ -43,7 +43,7 @@ def state_of(run: TrainingRun) -> dict[str, Any]:
     )
 
 
-def restore(run: TrainingRun, state: Any) -> None:
+def restore(run: TrainingRun, state: dict[str, Any]) -> None:
     """Put a run into a state; raises ValueError unless it fits this run."""
     _require_alike(run, state)
     run.put_back({name: _tensors(part) for name, part in state["modules"].items()})
@@ -75,7 +75,7 @@ def _give(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
 # -- what a state looks like ----------------------------------------------------------
 
 
-def _require_alike(run: TrainingRun, state: Any) -> None:
+def _require_alike(run: TrainingRun, state: dict[str, Any]) -> None:
     mine = state_of(run)
     weights = mine["modules"]
     free = ("optimizers", "best", "sane", "history", "first_loss")
@@ -101,7 +101,7 @@ def _require_alike(run: TrainingRun, state: Any) -> None:
         raise ValueError("there is no history of this run")
 
 
-def _require_settings(optimizer: torch.optim.Optimizer, saved: Any) -> None:
+def _require_settings(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Raise unless a state has this optimiser's settings and kinds of numbers."""
     mine = plain(_after_a_step(optimizer).state_dict())
     groups = zip(saved["param_groups"], mine["param_groups"], strict=True)

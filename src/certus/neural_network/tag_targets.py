@@ -120,7 +120,11 @@ class Tags(NeuralModel):
         check_number("label_smoothing", self.label_smoothing, 0, 1)
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Make one epoch over these sequences, with the optimiser of the last one.
 

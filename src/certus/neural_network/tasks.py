@@ -27,6 +27,7 @@ from certus.neural_network.optim import SCHEDULES
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import Losses, Rules, TrainingRun, TrainingStep
 from certus.neural_network.train import train
+from certus.typing import Fit
 
 #: Steps after which held-out data are looked at, if a pass over all is not shorter.
 STRETCH = 100
@@ -48,7 +49,7 @@ class Task(Protocol):
     #: Whether there are held-out data to look at.
     watched: bool
 
-    def objective(self, module: Any, batch: Batch) -> Losses:
+    def objective(self, module: nn.Module, batch: Batch) -> Losses:
         """The losses of a batch."""
 
     def draw(self, rng: np.random.Generator, steps: int) -> Iterator[Batch]:
@@ -122,7 +123,7 @@ def make_plan(
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def checkpoints_of(model: Any, rng: np.random.Generator) -> Checkpoints | None:
+def checkpoints_of(model: Fit, rng: np.random.Generator) -> Checkpoints | None:
     """The checkpoints of a fit; it gets the random numbers of the one it resumes."""
     if model.checkpoint is None:
         return None
@@ -132,7 +133,7 @@ def checkpoints_of(model: Any, rng: np.random.Generator) -> Checkpoints | None:
 
 
 def begin(
-    model: Any,
+    model: Fit,
     build: Callable[[], nn.Module],
     make_step: MakeStep,
     rng: np.random.Generator,
@@ -185,7 +186,7 @@ class TaskCourse:
 
     def __init__(
         self,
-        model: Any,
+        model: Fit,
         run: TrainingRun,
         task: Task,
         state: ToState,
@@ -277,7 +278,7 @@ def record(run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def finish(model: Any, trained: Trained, state: dict[str, Any]) -> None:
+def finish(model: Fit, trained: Trained, state: dict[str, Any]) -> None:
     """Leave what a fit leaves: its state, history, steps, the best stretch."""
     for name, value in {**state, **record(trained.run)}.items():
         setattr(model, name, value)

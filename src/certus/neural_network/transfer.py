@@ -10,18 +10,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from certus.base import check_number, generator_of
 from certus.neural_network.randomness import own_generator
 from certus.typing import RandomState
 from certus.wording import unstopped
 
+if TYPE_CHECKING:
+    from certus.neural_network.estimator import NeuralModel
 
-def load_backbone(module: nn.Module, weights: Any) -> nn.Module:
+
+def load_backbone(
+    module: nn.Module,
+    weights: str | Path | dict[str, Tensor] | nn.Module | NeuralModel,
+) -> nn.Module:
     """A copy of a network with the weights of another where names and shapes agree.
 
     Parameters
@@ -63,7 +69,7 @@ def load_backbone(module: nn.Module, weights: Any) -> nn.Module:
 
 
 def replace_head(
-    module: Any, n_outputs: int, *, random_state: RandomState = None
+    module: nn.Module | NeuralModel, n_outputs: int, *, random_state: RandomState = None
 ) -> nn.Module:
     """A copy of a network with a new last linear layer.
 
@@ -167,7 +173,7 @@ def _within(name: str, layer: str) -> bool:
     return not layer or name == layer or name.startswith(layer + ".")
 
 
-def _module_of(model: Any) -> nn.Module:
+def _module_of(model: nn.Module | NeuralModel) -> nn.Module:
     module = getattr(model, "module_", model)
     if not isinstance(module, nn.Module):
         raise TypeError(
@@ -177,7 +183,9 @@ def _module_of(model: Any) -> nn.Module:
     return module
 
 
-def _state_of(weights: Any) -> dict[str, Any]:
+def _state_of(
+    weights: str | Path | dict[str, Tensor] | nn.Module | NeuralModel,
+) -> dict[str, Any]:
     if isinstance(weights, str | Path):
         from safetensors import SafetensorError
         from safetensors.torch import load_file

@@ -8,8 +8,10 @@ x is an image less the mean colour of the training images, divided by its deviat
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from collections.abc import Sequence
+from typing import Unpack
 
+import numpy as np
 from torch import nn
 
 from certus.base import check_number
@@ -113,18 +115,18 @@ class ViTClassifier(ImageClassifier):
 
     def __init__(
         self,
-        patch_size: Any = None,
+        patch_size: int | Sequence[int] | None = None,
         *,
         n_layers: int = 4,
         width: int = 64,
         heads: int = 4,
         dropout: float = 0.0,
-        image_shape: Any = None,
+        image_shape: Sequence[int] | None = None,
         channels: str | None = None,
         **shared: Unpack[RobustClassifierOptions],
     ) -> None: ...
 
-    def _build(self, X: Any, targets: Targets) -> nn.Module:
+    def _build(self, X: np.ndarray, targets: Targets) -> nn.Module:
         channels, *sides = self.image_shape_
         module = VisionTransformer(
             channels,

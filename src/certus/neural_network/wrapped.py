@@ -18,6 +18,7 @@ from certus.base import Estimator, Fitted
 from certus.certificate import Claim
 from certus.diagnostics import Diagnosed, measure
 from certus.diagnostics.networks import count_rows
+from certus.evidence import NetworkWitness
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.row_targets import ClassTargets
 from certus.typing import ArrayLike, MatrixLike
@@ -42,7 +43,12 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
         return clone(network)
 
     def _train(
-        self, network: Any, X: MatrixLike, y: ArrayLike, s: Any, *rest: Any
+        self,
+        network: NeuralModel,
+        X: MatrixLike,
+        y: ArrayLike,
+        s: ArrayLike | None,
+        *rest: Any,
     ) -> Fitted:
         """Fit the clone, as its own ``fit`` would but for the objective."""
         if hasattr(network, "_learn_scale"):  # images are scaled before they are read
@@ -52,14 +58,18 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
         return done
 
     def _stated(
-        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, chosen: Any
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        chosen: np.ndarray,
     ) -> Any:
         """The objective on some rows as a function of the weights."""
         raise NotImplementedError
 
     def _measured(
         self,
-        witness: Any,
+        witness: NetworkWitness | None,
         X: MatrixLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None,

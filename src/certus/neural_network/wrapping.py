@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from certus.neural_network.batches import TOGETHER, NetworkInputs
 from certus.neural_network.randomness import own_generator
+from certus.typing import ArrayLike
 
 
-def on_device(value: Any, module: nn.Module, device: Any) -> Tensor:
+def on_device(
+    value: ArrayLike | Tensor, module: nn.Module, device: str | torch.device
+) -> Tensor:
     """Numbers where the module is, real ones in the module's dtype."""
     value = torch.as_tensor(value)
     dtype = dtype_of(module) if value.is_floating_point() else value.dtype
@@ -29,7 +33,7 @@ def dtype_of(module: nn.Module) -> torch.dtype:
     return next(kinds, torch.float32)
 
 
-def require_device(device: Any) -> None:
+def require_device(device: str | torch.device) -> None:
     """Raise unless torch computes there."""
     try:
         torch.empty(1, device=device).tolist()
@@ -38,12 +42,12 @@ def require_device(device: Any) -> None:
         raise ValueError(f"device={device!r} cannot be used here: {reason}") from None
 
 
-def within_range(s: Any) -> Any:
+def within_range(s: np.ndarray | None) -> Any:
     """Row weights whose scale float32 can hold; only their ratios count."""
     return s if s is None or 1e-30 < s.max() < 1e30 else s / s.max()
 
 
-def augmented(augment: Any, x: Tensor) -> Tensor:
+def augmented(augment: Callable[[Tensor], Tensor] | None, x: Tensor) -> Tensor:
     """A batch of inputs as the user's function changes it: as many, of their dtype."""
     if not callable(augment):
         raise TypeError(

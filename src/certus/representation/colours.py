@@ -286,7 +286,7 @@ class _Painted:
         """How many images there are."""
         return len(self.values)
 
-    def __getitem__(self, rows: Array) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """Grey (n, 1, h, w), and colours (n, 2, h, w)."""
         chosen = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
         grey, chroma = parted(self.values[chosen])

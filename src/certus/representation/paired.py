@@ -28,7 +28,7 @@ from certus.representation.joint_losses import matched
 from certus.representation.measures import unit_rows
 from certus.representation.networks import build_encoder, check_sizes
 from certus.representation.options import EncoderTraining
-from certus.typing import Array, MatrixLike, Places
+from certus.typing import Array, MatrixLike
 
 #: Least τ that training may reach.
 COLDEST = 0.01
@@ -304,7 +304,7 @@ class PairInputs:
         """How many pairs there are."""
         return len(self.first)
 
-    def __getitem__(self, rows: Places) -> tuple[Tensor, ...]:
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, ...]:
         """The inputs of both towers for these pairs."""
         return (*self.first[rows], *self.second[rows], self.codes[rows])
 

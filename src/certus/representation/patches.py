@@ -279,7 +279,7 @@ class _NinePatches:
         """How many images there are."""
         return len(self.rows)
 
-    def __getitem__(self, chosen: Array) -> tuple[Tensor, ...]:
+    def __getitem__(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
         """Patches (images, 9, channels, side, side)."""
         x, side = self.rows[chosen][0], self.side
         tops, lefts = (

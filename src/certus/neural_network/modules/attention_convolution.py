@@ -10,7 +10,6 @@ offset and adds the heads up: Z(r) = Σ_δ W_δ x(r + δ).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -109,7 +108,13 @@ def attention_as_convolution(
     return ConvolvingAttention(attention, _circles(sides, weight.dtype), out)
 
 
-def _aim(attention: Any, h: int, channels: int, offset: Any, sides: Any) -> None:
+def _aim(
+    attention: MultiHeadAttention,
+    h: int,
+    channels: int,
+    offset: list[int],
+    sides: list[int],
+) -> None:
     """Let head h look at the pixel that lies ``offset`` away, and hand it on."""
     width = attention.output.in_features
     d = width // attention.heads

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from certus.neural_network.modules.arguments import require_counts
+from certus.typing import ArrayLike
 
 
 class CellNetwork(nn.Module):
@@ -115,7 +117,7 @@ class CellNetwork(nn.Module):
         )
         self.weights.append(torch.zeros(d, hidden[-1], widest))
 
-    def _fixed(self, name: str, value: Any) -> None:
+    def _fixed(self, name: str, value: ArrayLike) -> None:
         """Numbers that follow from the configuration; files do not hold them."""
         self.register_buffer(name, torch.as_tensor(value), persistent=False)
 
@@ -174,7 +176,7 @@ class CellNetwork(nn.Module):
         seen = torch.cat([self.seen[self.places], self.seen])
         return self.first * seen[:, :, None]
 
-    def _logits(self, h: Tensor, cells: Tensor, columns: Any = slice(None)) -> Tensor:
+    def _logits(self, h: Tensor, cells: Tensor, columns: slice = slice(None)) -> Tensor:
         """Scores of the cells, from (columns, batch, units) of the first layer."""
         for weight, bias in zip(self.weights, list(self.biases)[1:]):
             h = torch.baddbmm(bias[columns, None], torch.relu(h), weight[columns])
@@ -250,12 +252,12 @@ class CellNetwork(nn.Module):
         return cells.numpy(), log_weights
 
 
-def _float(values: Any) -> Tensor:
+def _float(values: ArrayLike) -> Tensor:
     return torch.as_tensor(np.asarray(values, dtype=np.float32))
 
 
 def _require_tree(
-    d: int, order: Any, parents: Any
+    d: int, order: Sequence[int], parents: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The order and the parents as tuples; each parent comes before its column."""
     order, parents = tuple(int(j) for j in order), tuple(int(p) for p in parents)

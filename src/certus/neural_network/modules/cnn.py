@@ -8,6 +8,7 @@ made the plan known. Images are (batch, channels, height, width).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -304,7 +305,7 @@ def he_(net: nn.Module) -> None:
     nn.init.xavier_normal_(output.weight)
 
 
-def _sides(image_shape: Any) -> tuple[int, int]:
+def _sides(image_shape: Sequence[int]) -> tuple[int, int]:
     """Height and width; raises an error otherwise."""
     try:
         height, width = image_shape

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import circulant, toeplitz
 
 from certus.neural_network.modules.arguments import require_choice, require_count
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 
 def output_size(
@@ -138,7 +138,7 @@ def receptive_field(layers: Any, axis: int = 0) -> int:
     return r
 
 
-def toeplitz_matrix(h: Any, n: int, mode: str = "full") -> Array:
+def toeplitz_matrix(h: ArrayLike, n: int, mode: str = "full") -> Array:
     """The matrix T of a convolution in one dimension: T @ x = h ∗ x.
 
     Parameters
@@ -185,7 +185,7 @@ def toeplitz_matrix(h: Any, n: int, mode: str = "full") -> Array:
 
 
 def convolution_matrix(
-    kernel: Any,
+    kernel: ArrayLike,
     image_shape: tuple[int, int],
     *,
     stride: int = 1,

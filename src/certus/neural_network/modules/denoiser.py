@@ -69,7 +69,9 @@ class _Preconditioned(nn.Module):
         by = preconditioning(self.config["noising"], sigma)
         return by.skip * x + by.out * self.network(by.inner * x, self.told(sigma, c))
 
-    def loss(self, x: Tensor, noisy: Tensor, sigma: Tensor, c: Any = None) -> Tensor:
+    def loss(
+        self, x: Tensor, noisy: Tensor, sigma: Tensor, c: Tensor | None = None
+    ) -> Tensor:
         """The mean square of F − target, where F = target gives D = x."""
         by = preconditioning(self.config["noising"], sigma)
         found = self.network(by.inner * noisy, self.told(sigma, c))

@@ -25,6 +25,7 @@ from certus.neural_network.modules.increasing import Monotone, ShiftScale, SumOf
 from certus.neural_network.modules.made import Autoregressive, Coupling
 from certus.neural_network.modules.planar import Planar
 from certus.neural_network.modules.spline import Spline
+from certus.typing import ArrayLike
 
 KINDS = ("spline", "affine", "monotone", "sum_of_squares", "linear", "planar")
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -158,7 +159,7 @@ class Flow(nn.Module):
         return kind(d, config["hidden"], each, bool(i % 2))
 
     @torch.no_grad()
-    def start_at(self, shares: Any, means: Any, factors: Any) -> None:
+    def start_at(self, shares: ArrayLike, means: ArrayLike, factors: ArrayLike) -> None:
         """Take a mixture: shares πₖ, means, and factors U with Σₖ⁻¹ = UUᵀ.
 
         Parameters
@@ -176,7 +177,7 @@ class Flow(nn.Module):
             getattr(self, name).copy_(torch.as_tensor(np.asarray(value)))
 
     @torch.no_grad()
-    def look_at(self, middle: Any, spread: Any) -> None:
+    def look_at(self, middle: ArrayLike, spread: ArrayLike) -> None:
         """Take the middle and half the width of each column's box.
 
         Parameters

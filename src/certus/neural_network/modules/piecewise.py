@@ -15,7 +15,7 @@ from certus.neural_network.modules.mlp import MLP
 from certus.typing import ArrayLike
 
 
-def piecewise_linear_network(x: Any, y: ArrayLike) -> MLP:
+def piecewise_linear_network(x: ArrayLike, y: ArrayLike) -> MLP:
     """The ReLU network that joins points by straight lines, as ``np.interp`` does.
 
     It has one hidden layer of a unit for each point, is constant beyond the first and

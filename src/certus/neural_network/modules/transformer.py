@@ -11,6 +11,7 @@ what the encoder made of the source.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -119,7 +120,9 @@ class Block(nn.Module):
         x = self._add(x, self.feed_forward_norm, self.feed_forward)
         return x, tuple(kept) if weights and self.cross is not None else kept[0]
 
-    def _add(self, x: Tensor, norm: nn.Module, part: Any) -> Tensor:
+    def _add(
+        self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         if self.first:
             return x + self.dropout(part(norm(x)))
         return norm(x + self.dropout(part(x)))

@@ -10,6 +10,7 @@ layers as the image is wide. That attention can do what convolution does is show
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -285,7 +286,7 @@ def _eighth(side: int) -> int:
     return min(side, max(2, math.ceil(side / 8)))
 
 
-def _pair(name: str, value: Any) -> Sides:
+def _pair(name: str, value: int | Sequence[int]) -> Sides:
     """A number, or two of them, as two whole numbers above 0."""
     pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(pair) != 2:
