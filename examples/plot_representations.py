@@ -22,7 +22,7 @@ X, y = digits.images[order], digits.target[order]
 X_train, X_test, y_train, y_test = X[:1200], X[1200:], y[:1200], y[1200:]
 
 # %%
-# The certificate shows the loss beside that of vectors that say nothing, and proves
+# The certificate compares the loss with its value if all vectors were equal, and proves
 # that vectors of different rows differ.
 
 model = ContrastiveEncoder(max_iter=200, random_state=0).fit(X_train)

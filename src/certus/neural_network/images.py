@@ -73,7 +73,7 @@ class ConvNetClassifier(ImageClassifier):
         present weights; ``module(image_shape, n_outputs)``, with the channels, height
         and width of an image, makes one.
     image_shape : (int, int) or (int, int, int), default=None
-        Of rows that are flattened: height and width, and channels where there are
+        For flattened rows: height and width, and the number of channels if there are
         several. Without it rows whose length is a square number of at least 16 are
         square images, others images of one line. Images of another size are resized to
         it; without it, unequal sizes are refused.

@@ -75,7 +75,7 @@ class ViTClassifier(ImageClassifier):
     dropout : float, default=0.0
         Share of units that each training step leaves out at random.
     image_shape : (int, int) or (int, int, int), default=None
-        Of rows that are flattened: height and width, and channels where there are
+        For flattened rows: height and width, and the number of channels if there are
         several. Without it rows whose length is a square number of at least 16 are
         square images, others images of one line. Images of another size are resized to
         it; without it, unequal sizes are refused.

@@ -162,7 +162,7 @@ class RepresentationModel(TransformerMixin, Model):
         return rest.numpy(), np.sort(held.numpy())
 
     def _trained_parts(self) -> nn.ModuleDict:
-        """The networks of the last fit, to go on from."""
+        """The networks of the last fit, from which training continues."""
         return nn.ModuleDict({n: getattr(self, f"{n}_") for n in self.part_names})
 
     def _ready(self, parts: nn.Module, learnt: inputs.Learnt) -> Any:
@@ -194,7 +194,7 @@ class RepresentationModel(TransformerMixin, Model):
         return self._vectors(X, self.encoder_)
 
     def _vectors(self, X: MatrixLike, encoder: nn.Module, *above: nn.Module) -> Array:
-        """What an encoder, and the networks above it, give for rows."""
+        """The outputs of an encoder, and of the networks above it, for rows."""
         values = inputs.read(self, self.inputs_, X)
         z = outputs(encoder, self._inputs(values, dtype_of(encoder))).flatten(1)
         for module in above:
@@ -231,7 +231,7 @@ class RepresentationModel(TransformerMixin, Model):
 
     @property
     def _width(self) -> int:
-        """How many numbers a vector has."""
+        """The length of a vector."""
         return int(self.n_components)
 
     def __sklearn_tags__(self) -> Any:

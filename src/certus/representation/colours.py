@@ -4,8 +4,8 @@
 
 f, whose vectors :meth:`Colorizer.transform` gives, sees the grey image y only; g paints
 each pixel from its surroundings and f(y). Labels come from the images themselves: to
-know a colour one must know what is in the image (Zhang, Isola and Efros 2016). From y
-and both differences R, G and B follow exactly.
+know a colour, the network must know what is in the image (Zhang, Isola and Efros 2016).
+R, G and B follow exactly from y and both differences.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Colorizer(RepresentationModel):
     Objective
     ---------
     The mean squared error of R − y and B − y over all pixels, in units of their
-    deviation, with y = 0.299 R + 0.587 G + 0.114 B.
+    standard deviation, with y = 0.299 R + 0.587 G + 0.114 B.
 
     Certificate
     -----------
-    On the images held out. ``painted`` (STATISTICAL): of new images, the share that is
-    painted better than by leaving them grey. ``colour_loss`` (MEASURED): the error
-    beside that of grey. ``effective_rank`` and ``component_spread`` (MEASURED) of the
-    vectors. See
+    Computed on held-out images. ``painted`` (STATISTICAL): the share of new images
+    whose colours are closer to the true ones than grey is. ``colour_loss`` (MEASURED):
+    the error compared with that of a grey image. ``effective_rank`` and
+    ``component_spread`` (MEASURED) of the vectors. See
     :func:`certus.representation.probe` for how much they help a classifier.
 
     Parameters
@@ -67,7 +67,7 @@ class Colorizer(RepresentationModel):
     painter_width : int, default=32
         Number of channels in each hidden layer that paints.
     image_shape : (int, int, int), default=None
-        Of rows that are flattened: height and width, and channels where there are
+        For flattened rows: height and width, and the number of channels if there are
         several. Images of another size are resized to it.
     channels : None, "first" or "last", default=None
         Where the channels of an image are. By default they are the axis of length 3.
@@ -84,16 +84,16 @@ class Colorizer(RepresentationModel):
     held_out_ : ndarray of int
         Rows that were held out.
     history_ : dict of lists
-        After each stretch of steps: loss, steps, seconds.
+        Loss, steps and seconds, recorded at intervals during the training.
     n_iter_ : int
-        Steps made.
+        Number of training steps.
     certificate_ : Certificate
         What the verifier found.
 
     Notes
     -----
-    Where several colours are possible, their mean has the least error: what cannot be
-    known comes out pale.
+    Where several colours are possible, their mean has the smallest error. So parts
+    whose colour cannot be known become pale.
 
     Examples
     --------
@@ -199,13 +199,13 @@ class Colorizer(RepresentationModel):
         ----------
         X : array-like or files
             Grey images (n, height, width), or images like those of the fit, whose
-            colours are not looked at.
+            colours are ignored.
 
         Returns
         -------
         ndarray
-            Colour images in the layout and the units of the fit; values are not cut to
-            any range.
+            Colour images in the layout and the units of the fit; values are not clipped
+            to a range.
         """
         check_is_fitted(self, "encoder_")
         values = inputs.read(self, self.inputs_, self._in_colour(X))
@@ -267,7 +267,7 @@ def joined(grey: Array, chroma: Array) -> Array:
 
 
 class _Painted:
-    """Scaled grey images, and unless they come alone their colours."""
+    """Scaled grey images, and their colours if they have any."""
 
     def __init__(
         self,

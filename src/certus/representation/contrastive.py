@@ -3,8 +3,9 @@
     minimise over θ:  E loss(g(f(x′)), g(f(x″))),   x′, x″ two random views of x
 
 f is the encoder, whose vectors :meth:`ContrastiveEncoder.transform` gives; g is the
-projection head, which only the loss sees. That views be alike is not enough: a constant
-f would be perfect. The four methods differ in what keeps f from it.
+projection head, which only the loss uses. It is not enough that views are alike,
+because a constant f would be perfect. The four methods differ in how they prevent a
+constant f.
 """
 
 from __future__ import annotations
@@ -42,36 +43,37 @@ WIDER = 8
 class ContrastiveEncoder(RepresentationModel):
     """Learns vectors that are alike for two random views of a row.
 
-    X holds images, table rows or sequences. Two views of a row are its image turned,
-    moved and enlarged, its row with cells of other rows, or a stretch of its sequence.
-    "simclr" tells the partner of a view from all other views of the batch, "byol"
-    predicts the vector that a moving average of the networks gives the other view,
-    "barlow" makes the correlations between both views the unit matrix, and "vicreg"
-    keeps the variance of each component up.
+    X holds images, table rows or sequences. The two views of an image are turned, moved
+    and enlarged copies; those of a table row have some cells from other rows; those of
+    a sequence are two parts of it. "simclr" learns to find the partner of a view among
+    all other views of the batch. "byol" predicts the vector that a moving average of
+    the networks gives the other view. "barlow" makes the correlation matrix of both
+    views the unit matrix, and "vicreg" keeps the variance of each component large.
 
     Objective
     ---------
     E loss(g(f(x′)), g(f(x″))) over rows x and their views, with the encoder f and the
     head g. For "simclr" the loss is −log of the share of exp(cos/τ) that belongs to the
-    partner, among 2B − 1 vectors; vectors that say nothing have log(2B − 1).
+    partner, among 2B − 1 vectors, where B is the number of rows in a batch; if all
+    vectors are equal, it is log(2B − 1).
 
     Certificate
     -----------
-    On the rows held out. ``view_loss`` (MEASURED): the loss beside its value for
-    vectors that say nothing. ``vectors_differ`` (PROVED): the mean cosine of two
-    different rows; near 1 all rows have one vector, and the claim is missed. It is
-    about the vectors that the loss compares. ``vectors_agree`` (PROVED): the
-    vectors are those of the stored weights, computed again in float64; REFUSED for
+    Computed on held-out rows. ``view_loss`` (MEASURED): the loss compared with its
+    value if all vectors were equal. ``vectors_differ`` (PROVED): the mean cosine of the
+    vectors of two different rows; near 1 all rows have the same vector, and the claim
+    fails. It concerns the vectors that the loss compares. ``vectors_agree`` (PROVED):
+    the vectors are those of the stored weights, computed again in float64; REFUSED for
     sequences and networks of your own. ``mutual_information`` (STATISTICAL): a lower
-    bound of what two views share, in nats. ``effective_rank`` and
+    bound on the information that two views share, in nats. ``effective_rank`` and
     ``component_spread`` (MEASURED) of the vectors of ``transform``. See
     :func:`certus.representation.probe` for how much they help a classifier.
 
     Parameters
     ----------
     method : {"simclr", "byol", "barlow", "vicreg"}, default="simclr"
-        What keeps vectors from becoming equal. Other views of the batch; a predictor
-        and a moving average; correlations; variances.
+        What keeps vectors from becoming equal. For the four methods these are other
+        views of the batch; a predictor and a moving average; correlations; variances.
     n_components : int, default=128
         Number of components. A vector of ``transform`` has this many numbers.
     module : "auto", nn.Module or callable, default="auto"
@@ -86,7 +88,8 @@ class ContrastiveEncoder(RepresentationModel):
         Number of units in each layer of the projection head. The last one is the length
         of the vectors that the loss compares.
     temperature : float, default=0.2
-        How large a difference of cosines counts. This is τ of "simclr".
+        Divisor of the cosines: the smaller it is, the more small differences count.
+        This is τ of "simclr".
     predictor : bool, default=True
         Whether "byol" predicts the other vector. Without it, and with target_decay=0,
         all vectors become equal.
@@ -102,7 +105,7 @@ class ContrastiveEncoder(RepresentationModel):
         ``image_shape`` for images, lists of texts or of sequences of unequal length for
         sequences, and tables for rows.
     image_shape : (int, int) or (int, int, int), default=None
-        Of rows that are flattened: height and width, and channels where there are
+        For flattened rows: height and width, and the number of channels if there are
         several. Images of another size are resized to it.
     channels : None, "first" or "last", default=None
         Where the channels of an image are. By default they are the axis of length 1, 3
@@ -118,23 +121,24 @@ class ContrastiveEncoder(RepresentationModel):
     predictor_ : certus.neural_network.modules.MLP
         The predictor of "byol".
     target_encoder_, target_head_ : nn.Module
-        The moving averages of "byol".
+        The moving averages of the networks of "byol".
     inputs_ : dict
         How X is read: its kind, the shape of an image, means and scales, tokens.
     held_out_ : ndarray of int
         Rows that were held out.
     history_ : dict of lists
-        After each stretch of steps: loss, steps, seconds.
+        Loss, steps and seconds, recorded at intervals during the training.
     n_iter_ : int
-        Steps made.
+        Number of training steps.
     certificate_ : Certificate
         What the verifier found.
 
     Notes
     -----
-    Networks are trained in float32. A step costs two passes through the networks for
-    each row, and B²·d products for "simclr". More rows in a batch make the task harder
-    and the vectors better, up to a point: digits need no more than 256.
+    Networks are trained in float32. A step takes two passes through the networks for
+    each row and, for "simclr" with B rows and vectors of d numbers, B²·d products. More
+    rows in a batch make the task harder and the vectors better, up to a point: digits
+    need no more than 256.
 
     Examples
     --------
@@ -267,7 +271,8 @@ class ContrastiveEncoder(RepresentationModel):
         Returns
         -------
         ndarray of shape (n_samples, head_layer_sizes[-1])
-            Of any length; the losses of "simclr" and "byol" use their directions.
+            Vectors of any length; the losses of "simclr" and "byol" use only their
+            directions.
         """
         check_is_fitted(self, "encoder_")
         return self._vectors(X, self.encoder_, self.head_)

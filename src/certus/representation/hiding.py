@@ -1,9 +1,9 @@
 """Hiding parts of rows: blocks of images, cells of tables, steps of sequences.
 
-Of m parts k = round(share·m) are hidden, at least one; one stays visible where there is
-more than one. Each row has draws of its own, from torch's generator. What is hidden is
-replaced by zero, which is the mean of scaled inputs, or by the token 0, which stands
-for unknown ones.
+Of m parts, k = round(share·m) are hidden, but at least one. If there is more than one
+part, at least one stays visible. Each row has random numbers of its own, from torch's
+generator. What is hidden is replaced by zero, which is the mean of scaled inputs, or by
+the token 0, which stands for unknown ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLACE = 8
 
 
 def block_side(height: int, width: int) -> int:
-    """The side of the blocks of an image, if nobody says.
+    """The default side of the blocks of an image.
 
     Examples
     --------

@@ -74,13 +74,13 @@ def learn(
     Parameters
     ----------
     model : estimator or None
-        Gets the number and the names of the columns, if it is given.
+        If given, it receives the number and the names of the columns.
     X : array-like, list of sequences, or files
         The rows of the fit.
     kind, image_shape, channels
-        What the user says about X.
+        What the user states about X.
     name : str
-        What messages call it.
+        The name of X in messages.
     """
     X = as_array(X)
     found = kind_of(X, kind, image_shape)
@@ -317,7 +317,7 @@ def _learn_sequences(X: MatrixLike, name: str) -> tuple[Learnt, list[Array]]:
 
 def _refuse_equal(name: str) -> None:
     raise ValueError(
-        f"{name} must hold at least 2 sequences that differ; there is nothing to learn "
+        f"{name} must hold at least 2 sequences that differ; nothing can be learnt "
         "from fewer."
     )
 

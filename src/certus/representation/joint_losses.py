@@ -35,7 +35,7 @@ def nt_xent(a: Tensor, b: Tensor, temperature: float) -> Tensor:
 def matched(a: Tensor, b: Tensor, scale: Tensor | float, same: Tensor | None) -> Tensor:
     """The loss of CLIP: rows find their partners among the others, and the reverse.
 
-    ``same`` is true where two rows have the same partner; both count as right.
+    ``same`` is true where two rows have the same partner; both count as correct.
     """
     s = scale * (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T)
     if same is None:
@@ -46,7 +46,7 @@ def matched(a: Tensor, b: Tensor, scale: Tensor | float, same: Tensor | None) ->
 
 
 def alignment(p: Tensor, b: Tensor) -> Tensor:
-    """2 − 2 cos, its mean; least where each pair is equal, and so for a constant."""
+    """The mean of 2 − 2 cos; smallest if pairs are equal, as for constant vectors."""
     return 2 - 2 * F.cosine_similarity(p, b, dim=1).mean()
 
 
@@ -63,7 +63,7 @@ def barlow(a: Tensor, b: Tensor) -> Tensor:
 
 
 def vicreg(a: Tensor, b: Tensor) -> Tensor:
-    """Alike in pairs, varied over rows, components uncorrelated."""
+    """Low if pairs are alike, rows vary, and components are uncorrelated."""
     near = (a - b).square().mean()
     wide, apart = a.new_zeros(()), a.new_zeros(())
     for v in (a, b):
@@ -75,7 +75,7 @@ def vicreg(a: Tensor, b: Tensor) -> Tensor:
 
 
 def of_views(method: str, a: Tensor, b: Tensor, temperature: float) -> Tensor:
-    """The loss of a method that needs nothing but the vectors of two views."""
+    """The loss of a method that needs only the vectors of two views."""
     if method == "simclr":
         return nt_xent(a, b, float(temperature))
     return barlow(a, b) if method == "barlow" else vicreg(a, b)

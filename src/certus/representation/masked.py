@@ -2,9 +2,9 @@
 
     minimise over θ:  E ‖m ⊙ (g(f(x ⊙ (1 − m))) − x)‖² / Σm
 
-m is a random mask, f the encoder, whose vectors
-:meth:`MaskedAutoencoder.transform` gives, and g the decoder, which only the loss and
-:meth:`MaskedAutoencoder.reconstruct` use. Labels come from the rows themselves.
+m is a random mask, f the encoder, whose vectors :meth:`MaskedAutoencoder.transform`
+gives, and g the decoder, which only the loss and :meth:`MaskedAutoencoder.reconstruct`
+use. Labels come from the rows themselves.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class MaskedAutoencoder(RepresentationModel):
 
     Objective
     ---------
-    The mean squared error of what is hidden, in units of the deviation of each column
-    or channel; for tokens the mean of −log p of the hidden ones.
+    The mean squared error of the hidden values, in units of the standard deviation of
+    each column or channel; for tokens, the mean of −log p of the hidden tokens.
 
     Certificate
     -----------
-    On the rows held out. ``restored`` (STATISTICAL): of new rows, the share that is
-    filled in better than by the mean of what is visible (table rows: by the means of
-    the columns); for tokens, the share of hidden tokens that are found, beside that of
-    the most frequent one. ``hidden_loss`` (MEASURED): the error beside that of the
-    simple filling. ``no_leak`` (PROVED): what is filled in does not change, in any bit,
-    if what is hidden changes. ``effective_rank`` and ``component_spread`` (MEASURED) of
-    the vectors. See
+    Computed on held-out rows. ``restored`` (STATISTICAL): the share of new rows that
+    are filled in better than by the mean of the visible part (for table rows, by the
+    means of the columns); for tokens, the share of hidden tokens that are predicted
+    correctly, compared with always predicting the most frequent one. ``hidden_loss``
+    (MEASURED): the error compared with that of this simple rule. ``no_leak`` (PROVED):
+    the values filled in do not change, in any bit, if the hidden values change.
+    ``effective_rank`` and ``component_spread`` (MEASURED) of the vectors. See
     :func:`certus.representation.probe` for how much they help a classifier.
 
     Parameters
@@ -80,7 +80,7 @@ class MaskedAutoencoder(RepresentationModel):
         ``image_shape`` for images, lists of texts or of sequences of unequal length for
         sequences, and tables for rows.
     image_shape : (int, int) or (int, int, int), default=None
-        Of rows that are flattened: height and width, and channels where there are
+        For flattened rows: height and width, and the number of channels if there are
         several. Images of another size are resized to it.
     channels : None, "first" or "last", default=None
         Where the channels of an image are. By default they are the axis of length 1, 3
@@ -100,17 +100,17 @@ class MaskedAutoencoder(RepresentationModel):
     held_out_ : ndarray of int
         Rows that were held out.
     history_ : dict of lists
-        After each stretch of steps: loss, steps, seconds.
+        Loss, steps and seconds, recorded at intervals during the training.
     n_iter_ : int
-        Steps made.
+        Number of training steps.
     certificate_ : Certificate
         What the verifier found.
 
     Notes
     -----
-    Networks are trained in float32. ``reconstruct`` also fills in cells of table rows
-    that you do not know. Every vector comes from a whole row, while training has seen
-    rows with holes: probes show whether that matters.
+    Networks are trained in float32. ``reconstruct`` also fills in unknown cells of
+    table rows. ``transform`` computes a vector from a whole row, while training used
+    rows with hidden parts; ``probe`` shows whether that matters.
 
     Examples
     --------
@@ -215,11 +215,12 @@ class MaskedAutoencoder(RepresentationModel):
         Parameters
         ----------
         X : array-like, list of sequences, or files
-            Rows like those of the fit. Numbers at hidden places do not matter, but must
-            be finite; any known token may stand for a hidden one.
+            Rows like those of the fit. Numbers at hidden places are ignored, but must
+            be finite; any known token may stand in a hidden place.
         hidden : array-like of bool, or list of them
-            Of images (n_samples, height, width), of table rows (n_samples, n_columns),
-            of sequences one row of steps for each.
+            Which parts are hidden: shape (n_samples, height, width) for images and
+            (n_samples, n_columns) for table rows; for sequences, one list of steps for
+            each.
 
         Returns
         -------
@@ -253,7 +254,9 @@ class MaskedAutoencoder(RepresentationModel):
         if kind == "sequences":
             lines = [np.asarray(line, dtype=bool).ravel() for line in hidden]
             if [len(line) for line in lines] != x[1].tolist():
-                raise ValueError("hidden must have one row of steps for each sequence.")
+                raise ValueError(
+                    "hidden must have one list of steps for each sequence."
+                )
             steps = torch.zeros(first.shape[:2], dtype=torch.bool)
             for row, line in zip(steps, lines):
                 row[: len(line)] = torch.from_numpy(line)

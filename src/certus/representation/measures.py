@@ -1,11 +1,11 @@
-"""What vectors are worth: the contrastive loss, the effective rank, and retrieval.
+"""How useful vectors are: the contrastive loss, the effective rank, and retrieval.
 
     nt_xent         −mean log [exp(cᵢⱼ/τ) / Σ_{k ≠ i} exp(cᵢₖ/τ)]   j the partner of i
     effective_rank  exp(−Σ pₖ log pₖ),  pₖ = σₖ / Σσ of the centred vectors
     retrieval       how often the partner of a row is among its k nearest
 
-c are cosines of the 2B vectors of B pairs. All is plain NumPy in float64, for vectors
-of any model.
+c are cosines of the 2B vectors of B pairs. Everything is computed with NumPy in
+float64, for vectors of any model.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ TOGETHER = 1024
 def nt_xent(A: MatrixLike, B: MatrixLike, *, temperature: float = 0.5) -> float:
     """The loss of SimCLR: how well each vector finds its partner among all others.
 
-    Vectors that are all equal, and so say nothing, have the loss log(2n − 1) for n
-    pairs. A loss is good or bad only beside this number.
+    Vectors that are all equal, and so carry no information, have the loss log(2n − 1)
+    for n pairs. Compare a loss with this number to see whether it is good.
 
     Parameters
     ----------
     A, B : array-like of shape (n_pairs, n_components)
         Vectors of two views; row i of both belongs together.
     temperature : float, default=0.5
-        How large a difference of cosines counts. This is τ.
+        Divisor of the cosines: the smaller it is, the more small differences count.
+        This is τ.
 
     Returns
     -------
     float
-        The mean over all 2n vectors, in nats. It is the same for swapped A and B, and
-        for vectors of any length.
+        The mean over all 2n vectors, in nats. It does not change if A and B are
+        swapped, or if vectors are scaled.
 
     Examples
     --------
@@ -72,8 +73,8 @@ def nt_xent(A: MatrixLike, B: MatrixLike, *, temperature: float = 0.5) -> float:
 def effective_rank(Z: MatrixLike) -> float:
     """How many directions vectors use: the exponential of an entropy.
 
-    It lies between 1, all vectors on one line, and the smaller of the number of columns
-    and the number of rows minus one; it is 0 for vectors that are all equal.
+    It is 1 if all vectors lie on one line, and at most the smaller of the number of
+    columns and the number of rows minus one. It is 0 if all vectors are equal.
 
     Parameters
     ----------
@@ -136,11 +137,11 @@ def retrieval(
     A : array-like of shape (n_queries, n_components)
         Query vectors.
     B : array-like of shape (n_candidates, n_components)
-        Vectors among which the partner is looked for, by cosines.
+        Vectors among which the partner is searched for, by cosines.
     matches : array-like of shape (n_queries,), optional
         Which row of B belongs to each row of A. By default row i belongs to row i.
     k : int, default=1
-        How many of the nearest count.
+        Number of nearest rows among which the partner counts as found.
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold.
 
@@ -149,7 +150,7 @@ def retrieval(
     Retrieval
         ``recall``, ``chance``, ``interval`` and ``ranks``. The interval is that of
         Clopper and Pearson, for new rows of A and the same B. It needs ``matches``:
-        rows that are each other's candidates are not independent.
+        rows are not independent if they are each other's candidates.
 
     Examples
     --------

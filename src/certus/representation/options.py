@@ -34,8 +34,8 @@ class EncoderTraining(TypedDict, total=False):
         Maximum number of iterations. They are steps. With None, as many as ``max_time``
         allows; if that is None too, ten passes over the rows.
     validation_fraction : float
-        Share of the rows that is held out. The certificate speaks about these rows;
-        nothing is chosen by them.
+        Share of the rows that is held out. The certificate is computed on these rows;
+        nothing is chosen with them.
     max_time : float
         Seconds after which the fit stops and keeps what it has. Without ``max_iter``
         the schedule is planned over this time.

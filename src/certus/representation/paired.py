@@ -3,8 +3,8 @@
     minimise over θ, τ:  ½ [CE(S, pairs) + CE(Sᵀ, pairs)],  Sᵢⱼ = cos(f(xᵢ), h(yⱼ))/τ
 
 f reads one side, such as images, and h the other, such as texts. Each side finds its
-partner among all others of the batch. Vectors that say nothing have the loss log B.
-Rows of a batch with equal other sides are all right answers.
+partner among all others of the batch. If all vectors are equal, the loss is log B for B
+pairs. Rows of a batch whose other sides are equal are all correct answers.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ COLDEST = 0.01
 
 @shares(EncoderTraining, batch_size=128, learning_rate=3e-3)
 class PairedEncoder(RepresentationModel):
-    """Learns vectors of two kinds of rows, alike where they belong together (CLIP).
+    """Learns vectors of two kinds of rows, alike for rows that belong together (CLIP).
 
-    Any two kinds go together: images and texts, table rows and sequences. A row of one
-    side then finds its partner among rows of the other that were never seen in a pair:
-    an image is classified by the nearest of some texts, without a label ("zero-shot").
+    Any two kinds can be paired: images and texts, table rows and sequences. After the
+    fit, a row of one side finds its partner among rows of the other side that were in
+    no training pair. For example, an image is classified by the nearest of some texts,
+    without a label ("zero-shot").
 
     Objective
     ---------
     ½ [CE(S, pairs) + CE(Sᵀ, pairs)] over a batch of B pairs, Sᵢⱼ = cos(f(xᵢ), h(yⱼ))/τ.
-    Vectors that say nothing have log B. τ is learnt too.
+    If all vectors are equal, it is log B. τ is learnt too.
 
     Certificate
     -----------
-    On the pairs held out. ``match_loss`` (MEASURED): the loss beside log B.
-    ``vectors_differ`` and ``second_vectors_differ`` (PROVED): the mean cosine of two
-    different rows of X, and of Y; near 1 all rows have one vector, and the claim is
-    missed. ``mutual_information``
-    (STATISTICAL): a lower bound of what both sides share, in nats. ``effective_rank``
-    and ``component_spread`` (MEASURED) of the vectors of X.
+    Computed on held-out pairs. ``match_loss`` (MEASURED): the loss compared with log B.
+    ``vectors_differ`` and ``second_vectors_differ`` (PROVED): the mean cosine of the
+    vectors of two different rows of X, and of Y; near 1 all rows have the same vector,
+    and the claim fails. ``mutual_information`` (STATISTICAL): a lower bound on the
+    information that both sides share, in nats. ``effective_rank`` and
+    ``component_spread`` (MEASURED) of the vectors of X.
 
     Parameters
     ----------
@@ -69,14 +70,15 @@ class PairedEncoder(RepresentationModel):
         Number of units in each hidden layer. Networks for images and sequences have
         one, of the last size.
     temperature : float, default=0.1
-        How large a difference of cosines counts. This is τ at the start.
+        Divisor of the cosines: the smaller it is, the more small differences count.
+        This is τ at the start.
     kind : {"auto", "images", "rows", "sequences"}, default="auto"
         What X holds. As in :class:`ContrastiveEncoder`.
     second_kind : {"auto", "images", "rows", "sequences"}, default="auto"
         What Y holds.
     image_shape : (int, int) or (int, int, int), default=None
-        Of rows that are flattened: height and width, and channels where there are
-        several. It holds for X; a second side of images is an array of images.
+        For flattened rows: height and width, and the number of channels if there are
+        several. It applies to X; if Y holds images, it must be an array of images.
     channels : None, "first" or "last", default=None
         Where the channels of an image are. By default they are the axis of length 1, 3
         or 4.
@@ -93,9 +95,9 @@ class PairedEncoder(RepresentationModel):
     held_out_ : ndarray of int
         Pairs that were held out.
     history_ : dict of lists
-        After each stretch of steps: loss, steps, seconds.
+        Loss, steps and seconds, recorded at intervals during the training.
     n_iter_ : int
-        Steps made.
+        Number of training steps.
     certificate_ : Certificate
         What the verifier found.
 
@@ -250,7 +252,7 @@ class PairedEncoder(RepresentationModel):
         Parameters
         ----------
         X, Y : array-like, list of sequences, or files
-            Rows of the first and of the second side; any numbers of them.
+            Rows of the first and of the second side; their numbers may differ.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Encoders that learn where one patch of an image lies beside another.
+"""Encoders that learn where one patch of an image lies relative to another.
 
     minimise over θ:  E −log p(k | f(a), f(b)),   b the k-th of the 8 neighbours of a
 
@@ -41,22 +41,22 @@ NAMES = (
 
 @shares(EncoderTraining)
 class PatchPosition(RepresentationModel):
-    """Learns vectors of images by telling where a patch lies beside another.
+    """Learns vectors of images by predicting where one patch lies relative to another.
 
     X holds images of at least 3 × 3 pixels. The vector of an image is the mean of the
     vectors of nine patches, in three rows.
 
     Objective
     ---------
-    The mean of −log p of the right one of eight positions, over random pairs of
-    neighbouring patches; guessing has log 8 = 2.08.
+    The mean of −log p of the correct one of eight positions, over random pairs of
+    neighbouring patches; it is log 8 = 2.08 for guessing.
 
     Certificate
     -----------
-    On the images held out, one pair of patches of each. ``position_accuracy``
-    (STATISTICAL): how often the position is right for new images, beside 12.5 % by
-    guessing. ``position_loss`` (MEASURED): the loss beside log 8. ``effective_rank``
-    and ``component_spread`` (MEASURED) of the vectors. See
+    Computed on held-out images, with one pair of patches of each. ``position_accuracy``
+    (STATISTICAL): how often the position is correct for new images; by guessing it is
+    12.5 %. ``position_loss`` (MEASURED): the loss compared with log 8.
+    ``effective_rank`` and ``component_spread`` (MEASURED) of the vectors. See
     :func:`certus.representation.probe` for how much they help a classifier.
 
     Parameters
@@ -64,8 +64,8 @@ class PatchPosition(RepresentationModel):
     n_components : int, default=64
         Number of components. A vector of ``transform`` has this many numbers.
     patch_size : int or "auto", default="auto"
-        Side of a patch in pixels. "auto" leaves a tenth of the shorter side free, in
-        which patches are moved.
+        Side of a patch in pixels. "auto" leaves a tenth of the shorter side free, so
+        that patches can be moved a little.
     module : "auto", nn.Module or callable, default="auto"
         The network to train, or a function that makes it. "auto" is ``ConvNet`` of
         :mod:`certus.neural_network.modules`; ``module(shape, n_components)`` makes one
@@ -74,7 +74,7 @@ class PatchPosition(RepresentationModel):
         Number of units in each hidden layer. The encoder has one, of the last size;
         these are also the layers that compare two vectors.
     image_shape : (int, int) or (int, int, int), default=None
-        Of rows that are flattened: height and width, and channels where there are
+        For flattened rows: height and width, and the number of channels if there are
         several. Images of another size are resized to it.
     channels : None, "first" or "last", default=None
         Where the channels of an image are. By default they are the axis of length 1, 3
@@ -94,9 +94,9 @@ class PatchPosition(RepresentationModel):
     held_out_ : ndarray of int
         Rows that were held out.
     history_ : dict of lists
-        After each stretch of steps: loss, steps, seconds.
+        Loss, steps and seconds, recorded at intervals during the training.
     n_iter_ : int
-        Steps made.
+        Number of training steps.
     certificate_ : Certificate
         What the verifier found.
 
@@ -128,7 +128,7 @@ class PatchPosition(RepresentationModel):
 
     @certified_fit
     def fit(self, X: MatrixLike, y: Column = None) -> Any:
-        """Learn to tell where patches lie.
+        """Learn to predict where patches lie.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class PatchPosition(RepresentationModel):
             _, h, w = learnt["sizes"]
             raise ValueError(
                 f"Images must have room for 3 × 3 patches of {size} × {size} pixels, "
-                f"got {h} × {w} pixels."
+                f"got {h} × {w} pixels. Use a smaller patch_size or larger images."
             )
         self.patch_size_ = size
         return learnt, values

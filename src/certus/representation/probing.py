@@ -1,6 +1,6 @@
-"""A linear classifier on vectors: what they are worth where labels are few.
+"""A linear classifier on vectors: how useful they are if there are few labels.
 
-    probe = logistic regression on f(x), beside the same on x and on a random f
+    probe = logistic regression on f(x), compared with the same on x and on a random f
 
 The vectors are centred and divided by one number, their root mean square, so that all
 three are regularised alike. All are fitted to the same labels and judged on the same
@@ -36,7 +36,7 @@ VECTORS, INPUT, RANDOM = "vectors", "input itself", "random network's vectors"
 
 @dataclass(frozen=True)
 class Probe(TableResult):
-    """What a linear classifier makes of vectors; made by :func:`probe`.
+    """How well a linear classifier works on vectors; made by :func:`probe`.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class Probe(TableResult):
     n_labels, n_test : int
         Rows with a label, and test rows.
     certificate : Certificate
-        ``duality_gap`` (PROVED) of the worst classifier, ``probe_accuracy`` and the
-        gains over the other kinds (STATISTICAL); of an encoder, also the claims of its
-        own certificate.
+        ``duality_gap`` (PROVED) of the classifier that is solved least well,
+        ``probe_accuracy`` and the gains over the other kinds (STATISTICAL); for an
+        encoder, also the claims of its own certificate.
     classifiers : dict of str to LogisticRegression
         The fitted classifiers, each with its certificate.
     """
@@ -85,7 +85,7 @@ def probe(
     delta: float = 0.05,
     random_state: RandomState = None,
 ) -> Probe:
-    """Classify the vectors of a model by logistic regression, beside the input itself.
+    """Compare logistic regression on the vectors of a model with that on the input.
 
     Parameters
     ----------
@@ -167,8 +167,7 @@ def _labels(X: Any, y: Any, X_test: Any, y_test: Any) -> tuple[Array, Array]:
     if len(classes) < 2:
         raise ValueError(
             f"y must hold at least 2 classes, got 1: every label is "
-            f"{classes.tolist()[0]!r}. A "
-            "classifier has nothing to tell apart."
+            f"{classes.tolist()[0]!r}. Pass rows of another class as well."
         )
     places = {label: i for i, label in enumerate(classes.tolist())}
     wanted = np.array([places.get(label, -1) for label in parts[1].tolist()])

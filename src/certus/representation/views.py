@@ -1,9 +1,9 @@
 """Two random views of each row: what may change while the row stays what it is.
 
 Images are turned, enlarged and moved by one map, and their contrast changes. Cells of
-table rows are replaced by those of other rows. Of sequences a stretch is kept, in which
-some tokens are hidden, or numbers are moved a little. Draws come from torch's own
-generator; each row has draws of its own.
+table rows are replaced by those of other rows. A part of each sequence is kept, in
+which some tokens are hidden, or numbers are moved a little. Random numbers come from
+torch's own generator; each row has its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_views(kind: str, augment: Any, tokens: bool = False) -> Views:
     kind : {"images", "rows", "sequences"}
         What the inputs are.
     augment : "auto", str, callable or list
-        What the user says: the default of the kind; for images names of
+        What the user chose: the default of the kind; for images, names of
         :mod:`certus.neural_network.augment`; or a function of a batch.
     tokens : bool
         Whether the steps of sequences are tokens.

@@ -81,7 +81,7 @@ def varied(A: Array, B: Array, temperature: float) -> float:
     return total
 
 
-_LOGS = "{loss:.3f} nats; vectors that say nothing have {trivial:.3f}"
+_LOGS = "{loss:.3f} nats; if all vectors were equal, it would be {trivial:.3f}"
 LOSSES = {
     "simclr": JointLoss(
         contrastive,
@@ -98,20 +98,20 @@ LOSSES = {
     "byol": JointLoss(
         aligned,
         lambda n: 2.0,
-        "{loss:.3f}; unrelated vectors have {trivial:.0f}, but equal ones have 0, so "
-        "a low loss alone says nothing",
+        "{loss:.3f}; unrelated vectors have {trivial:.0f}, but equal vectors have 0, "
+        "so a low loss alone does not show that the fit is good",
         "mean of 2 − 2 cos of both views",
     ),
     "barlow": JointLoss(
         correlated,
         lambda n: 1.0,
-        "{loss:.3f}; vectors that say nothing have {trivial:.0f}",
+        "{loss:.3f}; if all vectors were equal, it would be {trivial:.0f}",
         "[Σ (1 − Cₖₖ)² + 0.005 Σ_{k ≠ l} Cₖₗ²]/d, C the correlations of both views",
     ),
     "vicreg": JointLoss(
         varied,
         lambda n: VARIED * (1 - math.sqrt(EPS)),
-        "{loss:.3f}; vectors that say nothing have {trivial:.2f}",
+        "{loss:.3f}; if all vectors were equal, it would be {trivial:.2f}",
         "25 mean (a − b)² + 25 mean max(0, 1 − deviation) + Σ_{k ≠ l} Sₖₗ²/d",
     ),
 }

@@ -1,4 +1,4 @@
-"""Encoders whose labels come from the rows themselves: what they get right.
+"""Encoders whose labels come from the rows themselves: how often they are right.
 
 - masks: what was hidden of rows is filled in (:mod:`certus.verify.hidden_parts`).
 - patches: the verifier cuts two neighbouring patches out of each image and asks for the
@@ -82,7 +82,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 
 
 def _was_seen(model: Any, marks: dict[str, Any]) -> bool:
-    """Whether these may be rows of the fit: then they say nothing of new ones."""
+    """Whether these may be rows of the fit, which show nothing about new rows."""
     if len(getattr(model, "held_out_", ())):
         return False
     fit = getattr(getattr(model, "certificate_", None), "fingerprint", None)
@@ -107,11 +107,11 @@ def _patch_claims(
         loss = float(-np.log(P[np.arange(n), place]).mean())
     measured = bd.measured(
         *("position_loss", loss),
-        f"the loss is {loss:.3f}; guessing has log 8 = {math.log(8):.3f}",
+        f"the loss is {loss:.3f}; for guessing it is log 8 = {math.log(8):.3f}",
         objective=f"mean of −log p(direction), one pair of patches of {n:,} images",
     )
     words = (
-        "the direction is right for {between} of new images; guessing has 12.5 %",
+        "the direction is right for {between} of new images; by guessing, for 12.5 %",
         "P(the most probable of 8 directions is right)",
     )
     right = P.argmax(axis=1) == place
@@ -160,8 +160,8 @@ def _colour_claims(model: Any, X: Any, seen: bool) -> list[Claim]:
     loss = float(ours.mean())
     measured = bd.measured(
         *("colour_loss", loss),
-        f"the error of colours is {loss:.3g}, where grey has 1 and the best single "
-        f"tint {one:.3g}",
+        f"the error of colours is {loss:.3g}; for grey images it is 1, and for the "
+        f"best single tint {one:.3g}",
         objective="mean squared error of R − y and B − y / that of grey, over "
         f"{len(A):,} images held out",
     )

@@ -109,7 +109,7 @@ def test_bad_masks_and_patches_are_named():
     model = MaskedAutoencoder(4, kind="sequences", **SMALL)
     lines = [RNG.normal(size=(n, 1)) for n in (3, 4, 5, 6)]
     model.fit(lines)
-    with pytest.raises(ValueError, match="one row of steps"):
+    with pytest.raises(ValueError, match="one list of steps"):
         model.reconstruct(lines, [np.ones(2, dtype=bool)] * 4)
     model = PatchPosition(4, **SMALL).fit(IMAGES)
     with pytest.raises(ValueError, match="first must have the shape"):

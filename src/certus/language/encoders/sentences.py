@@ -84,7 +84,8 @@ class SentenceEncoder(TextEncoder):
         Model whose tokeniser and network are the start; its sizes replace those below.
         One that is not fitted is fitted to the texts first.
     temperature : float, default=0.1
-        How large a difference of cosines counts. This is τ.
+        Divisor of the cosines: the smaller it is, the more small differences count.
+        This is τ.
     {shared}
 
     Attributes
