@@ -90,8 +90,8 @@ class Blocks(ABC):
         return self.shape[0]
 
     def __repr__(self) -> str:
-        n, d = self.shape
-        return f"<{n:,} rows × {d:,} columns in {len(self.keys):,} blocks>"
+        (n, d), m = self.shape, len(self.keys)
+        return f"<{n:,} rows × {d:,} columns in {m:,} block{'s' * (m != 1)}>"
 
     @property
     def elsewhere(self) -> bool:

@@ -81,7 +81,8 @@ def _in_order(tree: ReadTree) -> ReadTree:
         ]
         if len(order) > len(tree.feature):
             raise ValueError(
-                "A tree of this model is damaged: its nodes form a circle."
+                "A tree of this model is damaged, because its nodes form a cycle. Fit "
+                "the model again, or restore its file."
             )
     at = np.full(len(left) + 1, -1)
     at[order] = np.arange(len(order))

@@ -317,7 +317,7 @@ def _learn_sequences(X: MatrixLike, name: str) -> tuple[Learnt, list[Array]]:
 
 def _refuse_equal(name: str) -> None:
     raise ValueError(
-        f"{name} must hold at least 2 sequences that differ; nothing can be learnt "
+        f"{name} must hold at least 2 sequences that differ; there is nothing to learn "
         "from fewer."
     )
 

@@ -61,12 +61,13 @@ def mask_claims(model: Any, stated: Masks, X: Any, rng: Any, seen: bool) -> list
     loss, beside = float(np.mean(ours)), float(np.mean(simple))
     measured = bd.measured(
         *("hidden_loss", loss),
-        f"the error of what is hidden is {loss:.3g}; {other} would have {beside:.3g}",
+        f"the error in hidden parts is {loss:.3g}; with {other} it would be "
+        f"{beside:.3g}",
         objective="mean squared error of hidden parts / variance, over "
         f"{len(right):,} rows held out",
     )
     words = (
-        f"{{between}} of new rows are restored better than by {other}",
+        f"{{between}} of new rows are filled in better than by {other}",
         f"P(error of the hidden part < that of {other})",
     )
     # Columns may say nothing about each other: then means are the best there is.
@@ -180,11 +181,11 @@ def leak_claim(wrong: int, n: int) -> Claim:
     """The claim about rows in which what is hidden was changed."""
     return bd.proved(
         *("no_leak", Number(float(wrong)), 0.0),
-        f"what is filled in does not depend on what is hidden, for {n:,} rows",
-        missed=f"what is filled in depends on what is hidden, for {wrong:,} of {n:,} "
-        "rows",
-        objective="rows whose filling changes if hidden parts are changed",
-        theorem="both fillings were compared bit by bit",
+        f"the values filled in do not depend on the hidden values, for {n:,} rows",
+        missed="the values filled in depend on the hidden values, for "
+        f"{wrong:,} of {n:,} rows",
+        objective="rows in which other values are filled in if hidden parts change",
+        theorem="the values filled in before and after were compared bit by bit",
         fix="restore the model file",
     )
 
@@ -213,14 +214,14 @@ def _token_claims(
     common = str(names[counts.argmax()])
     measured = bd.measured(
         *("hidden_loss", share),
-        f"{100 * share:.3g} % of hidden tokens are not found; with {common!r} for all "
-        f"of them it would be {100 * (1 - chance):.3g} %",
-        objective=f"share of hidden tokens that are not found, {len(truth):,} rows",
+        f"{100 * share:.3g} % of hidden tokens are predicted wrongly; with "
+        f"{common!r} for all of them it would be {100 * (1 - chance):.3g} %",
+        objective=f"share of hidden tokens predicted wrongly, {len(truth):,} rows",
     )
     words = (
-        "{between} of hidden tokens of new rows are found; "
-        f"{100 * chance:.3g} % are {common!r}",
-        "P(the hidden token is found)",
+        "{between} of hidden tokens of new rows are predicted correctly; by always "
+        f"guessing {common!r}, {100 * chance:.3g} %",
+        "P(the hidden token is predicted correctly)",
     )
     claim = share_claim("restored", right, chance, seen, words, flag=False)
     n = min(len(rows), CHANGED)

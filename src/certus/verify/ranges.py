@@ -4,7 +4,7 @@ For trees see ``tree_ranges``; the rest of this page is about additive models. S
 are constant on cells, so that finitely many points stand for the whole box: in each
 column the lower end of the box and every edge inside it. Columns that share no pair are
 independent; along a forest of pairs the extremes are found by dynamic programming,
-exactly. Pairs that close a circle are bounded by their own extremes.
+exactly. Pairs that close a cycle are bounded by their own extremes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from certus.verify.stating import known_class, state
 
 
 class ScoreRange(NamedTuple):
-    """All scores of the box lie in [low, high]; ``least`` and ``most`` are attained.
+    """All scores of the box lie in [low, high]; some rows reach ``least`` and ``most``.
 
-    ``exact`` says that the ends agree with them up to rounding. For several classes
-    each is an array with an entry for every class.
+    ``exact`` is True if both ranges agree up to rounding. For several classes each
+    field is an array with an entry for every class.
     """
 
     low: Any
@@ -38,8 +38,8 @@ class ScoreRange(NamedTuple):
 def score_range(model: Any, low: Any, high: Any, missing: Any = False) -> ScoreRange:
     """The range of the scores over all rows between ``low`` and ``high``.
 
-    Of additive models of certus, and of trees of certus, scikit-learn, LightGBM and
-    XGBoost. ``missing`` says, for all columns or for each, whether cells may be NaN.
+    For additive models of certus, and for trees of certus, scikit-learn, LightGBM and
+    XGBoost. ``missing`` says, for all columns or for each, whether values may be NaN.
     """
     trees_known = known_class(model, trees.READERS) is not None
     stated: Any = state(model, {**READERS, **trees.READERS})
@@ -153,7 +153,7 @@ def _most(own: list[Array], pairs: dict[Any, Array]) -> tuple[float, float]:
 
 
 def _forest(d: int, pairs: dict[Any, Array]) -> tuple[list[Any], list[Any]]:
-    """Pairs that form a forest, and those that would close a circle."""
+    """Pairs that form a forest, and those that would close a cycle."""
     group, tree, rest = list(range(d)), [], []
     for a, b in pairs:
         if group[a] == group[b]:

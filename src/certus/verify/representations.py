@@ -14,7 +14,7 @@ pair). Every number is computed from these vectors again:
   numbers x in [0, 1] is bounded by betting: for m above the mean of each xₜ given those
   before, Π(1 + λₜ(xₜ − m)) with λₜ in [0, 1) that depends on x₁ … xₜ₋₁ only exceeds 1/δ
   with probability at most δ (Ville).
-- the loss beside its value for vectors that say nothing, the effective rank and the
+- the loss compared with its value for equal vectors, the effective rank and the
   spread of each component are measured.
 """
 
@@ -287,8 +287,8 @@ def described(Z: Array, what: str = "vectors") -> list[Claim]:
         ),
         bd.measured(
             *("component_spread", middle),
-            f"{idle} of {d} components hardly vary; the deviation of the middle one is "
+            f"{idle} of {d} components hardly vary; the median standard deviation is "
             f"{100 * middle:.3g} % of the largest",
-            objective="median of the deviations by component / the largest of them",
+            objective="median of the components' standard deviations / the largest",
         ),
     ]

@@ -110,13 +110,13 @@ def lightgbm(model: Fit) -> LeafRecipe:
     if told.get("monotone_constraints", "").strip("0, "):
         return _refuse("monotone_constraints move leaves after they were computed")
     if float(told.get("scale_pos_weight", 1)) != 1 or weights is not None:
-        return _refuse("weights of classes inside LightGBM are not repeated here")
+        return _refuse("certus does not know how LightGBM uses class weights")
     if sets:
         return _refuse("splits by categories have penalties of their own (cat_l2)")
     kinds = {"regression": "squared", "binary": "logistic", "multiclass": "softmax"}
     kind = kinds.get(told.get("objective", ""), "")
     if not kind:
-        return _refuse(f"objective={told.get('objective')!r} is not repeated here")
+        return _refuse(f"certus has no formula for objective={told.get('objective')!r}")
     k = int(told.get("num_class", 1))
     factor = k / (k - 1) if kind == "softmax" else 1.0
     rate, l2, l1 = (float(told[n]) for n in ("learning_rate", "lambda_l2", "lambda_l1"))
@@ -144,10 +144,12 @@ def xgboost(model: Fit) -> LeafRecipe:
     kinds["multi:softprob"] = "softmax"
     kind = kinds.get(told["objective"]["name"], "")
     if not kind:
-        return _refuse(f"objective={told['objective']['name']!r} is not repeated here")
+        return _refuse(
+            f"certus has no formula for objective={told['objective']['name']!r}"
+        )
     loss_param = told["objective"].get("reg_loss_param", {})
     if float(loss_param.get("scale_pos_weight", 1)) != 1:
-        return _refuse("scale_pos_weight is not repeated here")
+        return _refuse("certus has no formula for scale_pos_weight")
     factor = 2.0 if kind == "softmax" else 1.0
     rate, l2, l1 = (float(param[n]) for n in ("learning_rate", "lambda", "alpha"))
     return LeafRecipe(kind, rate, l2, l1, factor, sums32=True)
@@ -180,7 +182,7 @@ def claim(recipe: LeafRecipe, trees: Forest, rows: LeafTargets, stages: int) -> 
     return bd.proved(
         *(NAME, Number(worst, slack), LEAF),
         f"every leaf of {some} has the value of its formula (to {worst:.0e})",
-        missed=f"a leaf of {some} is {worst:.1e} off its formula",
+        missed=f"a leaf of {some} differs from its formula by {worst:.1e}",
         objective=formula,
         theorem="sums over the leaf's rows, computed again; differences as a share of "
         "the sum of sizes",

@@ -6,7 +6,7 @@ Claims about a fitted boosting or forest of certus, scikit-learn, LightGBM or XG
 - ``same_predictions``: a plain walk through the trees, read by the verifier itself,
   gives the predictions of the model;
 - ``monotone_trees``: for each constrained column, scores never move the wrong way;
-- ``output_range``: bounds of the scores over all rows there can be;
+- ``output_range``: bounds on the scores of all possible rows;
 - ``structure``: the splits of the trees are chosen greedily; nothing is proved.
 """
 
@@ -318,7 +318,7 @@ def _monotone_claim(
         found = tree_walks.scores_of(trees, np.stack(pair))[0][:, output]
         moved = float(sign * (found[1] - found[0]))
         if moved >= 0:
-            why = f"whether the score {way} with column {column} is lost in rounding"
+            why = f"rounding errors hide whether the score {way} with column {column}"
             return bd.refused("monotone_trees", why, "")
         rows = " and ".join(_told(row, {column, *fall.box}) for row in pair)
         return bd.proved(
@@ -326,7 +326,7 @@ def _monotone_claim(
             "",
             missed=f"the score moves the wrong way by {-moved:.3g} as column {column} "
             f"grows: it is {found[0]:.9g} and {found[1]:.9g} at the rows {rows}",
-            fix="report this to the library, or fit without the constraint",
+            fix="report this to the library's authors, or fit without the constraint",
             **words,
         )
     return bd.proved(
