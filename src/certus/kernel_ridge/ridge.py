@@ -11,6 +11,7 @@ length of the feature map, where that is finite.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from certus.kernels.machine import (
 )
 from certus.kernels.system import KernelSystem
 from certus.objectives import terms as t
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, ArrayLike, Matrix, MatrixLike
 
 #: Error of the fitted equations above which the primal formula is not trusted.
 PRIMAL_ERROR = 1e-9
@@ -93,9 +94,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
 
     def __init__(
         self,
-        alpha: Any = 1,
+        alpha: ArrayLike = 1,
         *,
-        kernel: Any = "linear",
+        kernel: str | t.Kernel | Callable[..., Any] = "linear",
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
@@ -117,7 +118,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         return False  # functions take two rows here, so X is always a table
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to numbers.
 
         Parameters
@@ -162,7 +163,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
             raise ValueError("alpha must be all zero or all positive.")
         return alphas
 
-    def _term(self, X: Any) -> t.Kernel:
+    def _term(self, X: Matrix) -> t.Kernel:
         name = self.kernel
         if isinstance(name, t.Kernel):
             return name
@@ -182,7 +183,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         return t.OwnKernel(functools.partial(pairwise_kernels, **options))
 
     def _solve(
-        self, kernel: t.Kernel, X: Any, Y: Array, s: Array, alphas: Array
+        self, kernel: t.Kernel, X: Matrix, Y: Array, s: Array, alphas: Array
     ) -> Array:
         """Coefficients of the rows; names the formula."""
         n = X.shape[0]

@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 
 @kernel
-def add_rows(rows: Any, slots: Any, change: Any, f: Any, start: int, stop: int) -> None:
+def add_rows(
+    rows: Array, slots: Array, change: Array, f: Array, start: int, stop: int
+) -> None:
     """f[start:stop] += Σ_k change[k]·rows[slots[k], start:stop], four rows at a time.
 
     The columns are taken in pieces that stay in the nearest cache.
@@ -45,7 +48,7 @@ def add_rows(rows: Any, slots: Any, change: Any, f: Any, start: int, stop: int) 
 
 
 @kernel
-def gather_square(rows: Any, slots: Any, columns: Any, out: Any) -> None:
+def gather_square(rows: Array, slots: Array, columns: Array, out: Array) -> None:
     """out[p, q] = rows[slots[p], columns[q]]."""
     for p in range(len(slots)):
         s = slots[p]
@@ -55,7 +58,7 @@ def gather_square(rows: Any, slots: Any, columns: Any, out: Any) -> None:
 
 @kernel
 def minimise_block(
-    K: Any, beta: Any, v: Any, low: Any, high: Any, eps: float, max_steps: int
+    K: Array, beta: Array, v: Array, low: Array, high: Array, eps: float, max_steps: int
 ) -> Any:
     """Pairs of variables, by second-order selection, on ½βᵀKβ − vᵀβ with Σβ kept.
 
@@ -105,12 +108,12 @@ def minimise_block(
 
 @kernel
 def run_epoch(
-    K: Any,
-    slot: Any,
+    K: Array,
+    slot: Array,
     y: Any,
-    order: Any,
-    f: Any,
-    counts: Any,
+    order: Array,
+    f: Array,
+    counts: Array,
     start: int,
     constant: float,
 ) -> Any:

@@ -21,7 +21,7 @@ from scipy.spatial.distance import cdist
 
 from certus.base import thread_budget, thread_pools
 from certus.objectives import terms as t
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, DTypeLike, Matrix, MatrixLike
 
 #: Entries of a block handled at a time: its inner products stay in the second cache.
 BLOCK = 1 << 18
@@ -87,7 +87,7 @@ def evaluate(kernel: t.Kernel, A: Any, B: Any) -> Array:
     raise TypeError(f"{kernel!r} cannot be evaluated on rows.")
 
 
-def _mapped(feature_map: Callable[..., Any], A: Any) -> Any:
+def _mapped(feature_map: Callable[..., Any], A: Matrix) -> Any:
     mapped = feature_map(A)
     return mapped if sparse.issparse(mapped) else np.asarray(mapped, dtype=float)
 
@@ -118,7 +118,7 @@ def squared_norms(A: Any) -> Array:
     return np.einsum("ij,ij->i", A, A, dtype=np.float64)
 
 
-def distances(A: Any, B: Any, norm: int) -> Array:
+def distances(A: Matrix, B: Matrix, norm: int) -> Array:
     """‖a − b‖ for all pairs, by differences where the rows are dense."""
     if not (sparse.issparse(A) or sparse.issparse(B)):
         metric = "cityblock" if norm == 1 else "euclidean"
@@ -134,7 +134,7 @@ def distances(A: Any, B: Any, norm: int) -> Array:
     return np.sqrt(np.where(square > noise, square, 0.0))
 
 
-def _double(A: Any) -> Array:
+def _double(A: Matrix) -> Array:
     return np.ascontiguousarray(A, dtype=np.float64)
 
 
@@ -155,7 +155,7 @@ class Points:
     with (√2γ·z, 1, −γ‖z‖²).
     """
 
-    def __init__(self, B: Any, gamma: float) -> None:
+    def __init__(self, B: Matrix, gamma: float) -> None:
         self.gamma = float(gamma)
         self.centre = None
         if not sparse.issparse(B):
@@ -240,11 +240,11 @@ class Points:
         spread(work, range(0, m, tall), m * n)
         return out
 
-    def _left(self, A: Centred, dtype: Any) -> Any:
+    def _left(self, A: Centred, dtype: DTypeLike) -> Any:
         ones = np.ones(len(A.norms))
         return _lengthen(A.X, self.gamma, (-self.gamma * A.norms, ones), dtype)
 
-    def _columns(self, dtype: Any) -> Any:
+    def _columns(self, dtype: DTypeLike) -> Any:
         """The rows, lengthened and transposed, kept for the next call."""
         if dtype not in self._right:
             rows, ones = self.rows, np.ones(len(self.rows.norms))
@@ -257,7 +257,7 @@ class Points:
 
 
 def _lengthen(
-    X: MatrixLike, gamma: float, more: tuple[Array, Array], dtype: Any
+    X: MatrixLike, gamma: float, more: tuple[Array, Array], dtype: DTypeLike
 ) -> Any:
     scaled = X * np.sqrt(2 * gamma)
     if sparse.issparse(X):

@@ -104,9 +104,9 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         self,
         *,
         C: float = 1.0,
-        kernel: Any = "rbf",
+        kernel: str | t.Kernel | Callable[..., Any] = "rbf",
         degree: int = 3,
-        gamma: Any = "scale",
+        gamma: float | str = "scale",
         coef0: float = 0.0,
         fit_intercept: bool = True,
         tol: float = 1e-6,
@@ -126,7 +126,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to labelled rows.
 
         Parameters

@@ -19,7 +19,7 @@ from certus.evidence import KernelWitness
 from certus.kernels.evaluate import evaluate, is_positive, squared_norms
 from certus.kernels.rows import as_rows, multiply
 from certus.objectives import terms as t
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, ArrayLike, Matrix, MatrixLike
 
 #: Rows up to which ``fit`` examines a matrix whose sign is not known.
 LOOK = 2_000
@@ -28,7 +28,7 @@ CELLS = 1 << 20
 NAMES = ("linear", "poly", "rbf", "laplacian", "sigmoid", "precomputed")
 
 
-def gamma_value(gamma: Any, X: Any, s: Array | None = None) -> float:
+def gamma_value(gamma: float | str, X: Any, s: Array | None = None) -> float:
     """scikit-learn's "scale" and "auto" as numbers; weights count as repetitions."""
     if isinstance(gamma, str):
         if gamma not in ("scale", "auto"):
@@ -124,7 +124,9 @@ class KernelMachine(Estimator):
     def _own_function(self) -> bool:
         return callable(self.kernel) and not isinstance(self.kernel, t.Kernel)
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
+    def _read(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, **options: Any
+    ) -> Any:
         """Checked X, y and weights; with a user's function X is taken as it is."""
         if not self._own_function():
             if sparse.issparse(X) and not self.__sklearn_tags__().input_tags.sparse:
@@ -229,7 +231,7 @@ def _numeric(X: MatrixLike) -> bool:
         return False
 
 
-def take(kernel: t.Kernel, X: Any, rows: Array) -> Any:
+def take(kernel: t.Kernel, X: Matrix, rows: Array) -> Any:
     """The training data of a part of the rows."""
     if isinstance(kernel, t.Precomputed):
         return X[np.ix_(rows, rows)]

@@ -7,6 +7,7 @@ most R²/γ² mistakes if some function of unit norm separates the rows with mar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -99,9 +100,9 @@ class KernelPerceptron(ClassifierMixin, OneAgainstRest):
     def __init__(
         self,
         *,
-        kernel: Any = "rbf",
+        kernel: str | t.Kernel | Callable[..., Any] = "rbf",
         degree: int = 3,
-        gamma: Any = "scale",
+        gamma: float | str = "scale",
         coef0: float = 0.0,
         fit_intercept: bool = True,
         max_iter: int = 1000,

@@ -16,7 +16,7 @@ from scipy import sparse
 from certus.kernels import evaluate as ev
 from certus.kernels.compiled import add_rows, gather_square
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, Matrix
 
 #: Rows of an exact product computed at a time.
 CHUNK = 1 << 21
@@ -142,7 +142,7 @@ class KernelRows:
         return multiply(self.kernel, self.X, self.X[index], coef)
 
 
-def multiply(kernel: t.Kernel, A: Any, B: Any, coef: Array) -> Array:
+def multiply(kernel: t.Kernel, A: Matrix, B: Matrix, coef: Array) -> Array:
     """k(A, B) @ coef, holding only a block of the matrix at a time."""
     n, m = A.shape[0], B.shape[0]
     out = np.zeros((n, *coef.shape[1:]))

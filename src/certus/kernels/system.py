@@ -8,7 +8,6 @@ kernel on a few hundred landmark rows (Nyström): the time of some dozen kernel 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -17,7 +16,7 @@ from certus._core.blas import cholesky
 from certus.kernels.evaluate import evaluate
 from certus.kernels.rows import multiply
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, Matrix
 
 #: Rows up to which the kernel matrix is held.
 DIRECT = 8_000
@@ -33,7 +32,7 @@ Solver = Callable[[Array], Array]
 class KernelSystem:
     """The kernel matrix of X, ready to be multiplied and, with a diagonal, inverted."""
 
-    def __init__(self, kernel: t.Kernel, X: Any) -> None:
+    def __init__(self, kernel: t.Kernel, X: Matrix) -> None:
         self.kernel, self.X, self.n = kernel, X, X.shape[0]
         self.K: Array | None = None
         if isinstance(kernel, t.Precomputed):

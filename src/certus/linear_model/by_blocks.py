@@ -7,30 +7,34 @@ name.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from certus._core.rows import labelled_weights
 from certus._solvers import block_newton, least_squares
 from certus._solvers.block_design import BlockDesign
+from certus._solvers.block_newton import RowFrame
 from certus._solvers.design import Design
 from certus._solvers.least_squares import LeastSquares
 from certus._solvers.problem import SolverLimits, Start
-from certus.base import Fitted
+from certus.base import Estimator, Fitted
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import LinearWitness
 from certus.linear_model.common import level_term, linear_attributes
 from certus.linear_model.families import check_range
 from certus.linear_model.penalised import Minimiser
-from certus.objectives import Logistic, Softmax, SquaredHinge
+from certus.objectives import Logistic, Loss, Penalty, Softmax, SquaredHinge
 from certus.typing import Array
+
+if TYPE_CHECKING:
+    from certus.blocks import Blocks
 
 __all__ = ["fit_family", "fit_least_squares", "fit_logistic", "fit_squared_hinge"]
 
 
-def refuse(model: Any, what: str) -> None:
+def refuse(model: Estimator, what: str) -> None:
     """Say that an option needs all rows in memory."""
     name = type(model).__name__
     raise NotImplementedError(
@@ -39,7 +43,7 @@ def refuse(model: Any, what: str) -> None:
     )
 
 
-def fit_least_squares(model: Any, blocks: Any, alpha: float) -> Fitted:
+def fit_least_squares(model: Estimator, blocks: Blocks, alpha: float) -> Fitted:
     """Solve ridge or least squares (``alpha=0``) over blocks."""
     if model.positive:
         refuse(model, "positive=True")
@@ -62,7 +66,7 @@ def fit_least_squares(model: Any, blocks: Any, alpha: float) -> Fitted:
     return Fitted(Evidence("linear", LinearWitness()), blocks, None)
 
 
-def fit_penalised(model: Any, blocks: Any, penalty: Any) -> Fitted:
+def fit_penalised(model: Estimator, blocks: Blocks, penalty: Penalty) -> Fitted:
     """Solve lasso or elastic net: on d + 1 rows that have the Gram matrix of all."""
     free = bool(model.fit_intercept)
     monitor = Monitor(model, blocks, None, None, model.max_time)
@@ -95,7 +99,7 @@ def fit_penalised(model: Any, blocks: Any, penalty: Any) -> Fitted:
     )
 
 
-def fit_logistic(model: Any, blocks: Any, C: float) -> Fitted:
+def fit_logistic(model: Estimator, blocks: Blocks, C: float) -> Fitted:
     """Solve L2-penalised logistic or softmax regression over blocks."""
     k, weights, factors = labels_of(model, blocks)
     weight, free = float(weights.sum()), bool(model.fit_intercept)
@@ -118,7 +122,7 @@ def fit_logistic(model: Any, blocks: Any, C: float) -> Fitted:
     return Fitted(Evidence("linear", LinearWitness()), blocks, None, None, status)
 
 
-def fit_family(model: Any, blocks: Any, loss: Any, alpha: float) -> Fitted:
+def fit_family(model: Estimator, blocks: Blocks, loss: Loss, alpha: float) -> Fitted:
     """Solve a generalised linear model with an L2 penalty over blocks."""
     seen = block_newton.survey(blocks, labels=False)
     if not seen.weight > 0:
@@ -142,7 +146,7 @@ def fit_family(model: Any, blocks: Any, loss: Any, alpha: float) -> Fitted:
     return Fitted(Evidence("linear", LinearWitness()), blocks, None, None, status)
 
 
-def fit_squared_hinge(model: Any, blocks: Any, constant: float) -> Fitted:
+def fit_squared_hinge(model: Estimator, blocks: Blocks, constant: float) -> Fitted:
     """Solve a support vector machine with squared hinge loss over blocks."""
     k, weights, factors = labels_of(model, blocks)
     if k > 2:
@@ -166,7 +170,7 @@ def fit_squared_hinge(model: Any, blocks: Any, constant: float) -> Fitted:
 
 
 def run(
-    model: Any, problem: Any, start: Array, monitor: Monitor, end: Any
+    model: Estimator, problem: Any, start: Array, monitor: Monitor, end: Any
 ) -> tuple[Status, int]:
     """Newton's method on sums; sets the attributes that ``end`` makes of W."""
     free = problem.frame.intercept
@@ -188,7 +192,7 @@ def run(
     return solution.status, solution.n_iter
 
 
-def labels_of(model: Any, blocks: Any) -> tuple[int, Array, Array]:
+def labels_of(model: Estimator, blocks: Blocks) -> tuple[int, Array, Array]:
     """Number of classes, their weights, and the factor of each; sets ``classes_``."""
     seen = block_newton.survey(blocks, labels=True)
     names = sorted(seen.labels)
@@ -206,7 +210,11 @@ def labels_of(model: Any, blocks: Any) -> tuple[int, Array, Array]:
 
 
 def frame_of(
-    model: Any, blocks: Any, loss: Any, factors: Array, penalised: bool = False
+    model: Estimator,
+    blocks: Blocks,
+    loss: Loss,
+    factors: Array,
+    penalised: bool = False,
 ) -> Any:
     """How rows become numbers of the problem; moved only if the intercept is free."""
     some = block_newton.few(blocks, block_newton.EACH * len(blocks.names))
@@ -216,7 +224,7 @@ def frame_of(
     return frame._replace(intercept=free)
 
 
-def _class_sums(model: Any, given: Array) -> Array:
+def _class_sums(model: Estimator, given: Array) -> Array:
     """Σ of the row weights of each class, class weights multiplied in."""
     if model.class_weight is None:
         return given
@@ -227,7 +235,7 @@ def _class_sums(model: Any, given: Array) -> Array:
     return np.asarray(found)
 
 
-def _best_constant(frame: Any, weights: Array, k: int) -> Array:
+def _best_constant(frame: RowFrame, weights: Array, k: int) -> Array:
     W = np.zeros((len(frame.mean) + 1, k))
     if frame.intercept:
         logs = np.log(np.maximum(weights, 1e-12 * weights.sum()))
@@ -235,7 +243,7 @@ def _best_constant(frame: Any, weights: Array, k: int) -> Array:
     return W
 
 
-def _attributes(W: Array, dtype: Any) -> dict[str, Array]:
+def _attributes(W: Array, dtype: np.dtype[Any]) -> dict[str, Array]:
     return {
         "coef_": np.ascontiguousarray(W[:-1].T).astype(dtype),
         "intercept_": W[-1].astype(dtype),

@@ -26,7 +26,7 @@ from certus.linear_model.summarise import least_squares_summary
 from certus.linear_model.summary import Summary
 from certus.objectives import NoPenalty
 from certus.objectives.terms import L2
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, ClassWeight, MatrixLike
 
 #: Suggested when a linear fit misses its target.
 RESCALE = "standardise the columns (StandardScaler)"
@@ -146,14 +146,14 @@ class LinearClassifierBase(Estimator):
 # -- the start and the end of a fit -------------------------------------------------
 
 
-def check_limits(model: Any, least: int = 0) -> None:
+def check_limits(model: Estimator, least: int = 0) -> None:
     """Check ``tol``, ``max_iter`` and ``max_time``."""
     check_number("tol", model.tol)
     check_number("max_iter", model.max_iter, least, integer=True)
     check_number("max_time", model.max_time, none=True)
 
 
-def limits_of(model: Any, on_step: OnStep = keep_going) -> SolverLimits:
+def limits_of(model: Estimator, on_step: OnStep = keep_going) -> SolverLimits:
     """When a model's solver stops."""
     return SolverLimits(float(model.tol), int(model.max_iter), on_step)
 
@@ -181,7 +181,7 @@ def start_from(model: Any, rows: newton.NewtonRows, loss: Any) -> Array:
 class Watched:
     """The monitor of one regression fit, in the form that solvers call."""
 
-    def __init__(self, model: Any, X: Any, y: Array, s: Array | None) -> None:
+    def __init__(self, model: Estimator, X: Any, y: Array, s: Array | None) -> None:
         metadata = None if s is None else {"sample_weight": s}
         self.monitor = Monitor(model, X, y, None, model.max_time, metadata)
         self.model, self.dtype = model, X.dtype
@@ -216,7 +216,7 @@ def level_term(alpha: float) -> L2 | NoPenalty:
     return L2(alpha) if alpha > 0 else NoPenalty()
 
 
-def linear_scores(model: Any, X: MatrixLike) -> Array:
+def linear_scores(model: Estimator, X: MatrixLike) -> Array:
     """Xw + b, after a check of the rows."""
     check_is_fitted(model)
     return np.asarray(model._validate_X(X) @ model.coef_.T + model.intercept_)
@@ -233,7 +233,7 @@ def centred_target(
 
 def class_weights(
     sample_weight: Array | None,
-    class_weight: Any,
+    class_weight: ClassWeight,
     codes: Array,
     classes: Array,
     counts: str = "weights",
@@ -268,7 +268,7 @@ def routing_enabled() -> bool:
 
 
 def route_metadata(
-    model: Any, params: dict[str, Any], method: str = "fit", **own: Any
+    model: Estimator, params: dict[str, Any], method: str = "fit", **own: Any
 ) -> Any:
     """Where further arguments of a method go; without routing, an error or None."""
     if routing_enabled():
@@ -286,7 +286,7 @@ def linear_attributes(
     mean_y: Array,
     design: Design,
     y: Array,
-    dtype: Any,
+    dtype: np.dtype[Any],
     fit_intercept: bool,
     *,
     keep_row: bool = False,

@@ -19,7 +19,7 @@ from scipy.linalg import null_space
 from scipy.optimize import linprog
 
 from certus.objectives import Loss, Softmax
-from certus.typing import Array
+from certus.typing import Array, Matrix
 
 #: Cells of X up to which counts are searched: their null space is a dense matrix.
 CELLS = 20_000_000
@@ -30,7 +30,7 @@ _NOISE = 1e-9
 # -- classes ----------------------------------------------------------------------
 
 
-def separating_direction(X: Any, y: Array, loss: Loss, free: bool) -> Array | None:
+def separating_direction(X: Matrix, y: Array, loss: Loss, free: bool) -> Array | None:
     """A direction along which no row moves against its label, or None.
 
     ``y`` holds ±1, or codes for a softmax. Returns shape (d + 1, k), the intercept last
@@ -48,7 +48,7 @@ def separating_direction(X: Any, y: Array, loss: Loss, free: bool) -> Array | No
     return _with_intercept(best.reshape(k, -1).T / scale[:, None], free)
 
 
-def separates(X: Any, y: Array, s: Array, loss: Loss, direction: Array) -> bool:
+def separates(X: Matrix, y: Array, s: Array, loss: Loss, direction: Array) -> bool:
     """Whether no row of positive weight moves against its label, and one with it."""
     if not np.isfinite(direction).all():
         return False
@@ -88,7 +88,7 @@ def at_limits(loss: Loss, y: Array) -> tuple[Array, Array]:
 
 
 def receding_direction(
-    X: Any, y: Array, s: Array, loss: Loss, free: bool
+    X: Matrix, y: Array, s: Array, loss: Loss, free: bool
 ) -> Array | None:
     """A direction that only moves rows at their limits, and outwards; or None.
 
@@ -117,7 +117,7 @@ def receding_direction(
     return _with_intercept((direction / scale)[:, None], free).ravel()
 
 
-def recedes(X: Any, y: Array, s: Array, loss: Loss, direction: Array) -> bool:
+def recedes(X: Matrix, y: Array, s: Array, loss: Loss, direction: Array) -> bool:
     """Whether rows of positive weight move outwards from their limits or not at all."""
     if not np.isfinite(direction).all():
         return False
@@ -133,7 +133,7 @@ def recedes(X: Any, y: Array, s: Array, loss: Loss, direction: Array) -> bool:
 # -- common -----------------------------------------------------------------------
 
 
-def _scaled_columns(X: Any, free: bool) -> tuple[Any, Array]:
+def _scaled_columns(X: Matrix, free: bool) -> tuple[Any, Array]:
     """X with a constant for a free intercept, each column at most 1; the divisors."""
     A = sparse.csr_array(X, dtype=np.float64)
     if free:
@@ -162,7 +162,7 @@ def _most_moved(moves: Any) -> Array | None:
     return found.x if found.x is not None and -found.fun > _NOISE else None
 
 
-def _rounding(X: Any, direction: Array) -> Array:
+def _rounding(X: Matrix, direction: Array) -> Array:
     """How much rounding may change the score of each row along a direction."""
     size = np.abs(direction).max(axis=1)
     return 64 * np.finfo(float).eps * (abs(X) @ size[:-1] + size[-1])

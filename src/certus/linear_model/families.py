@@ -13,10 +13,12 @@ from scipy.special import expit, gammaln, xlogy
 from sklearn.utils.validation import check_is_fitted
 
 from certus._solvers.losses import constant_loss, evaluate, middle
+from certus.base import Estimator
 from certus.objectives import (
     Absolute,
     Binomial,
     Exponential,
+    Loss,
     Poisson,
     Squared,
     Tweedie,
@@ -58,7 +60,7 @@ def check_range(loss: Any, y: Array) -> None:
         )
 
 
-def mean_of(loss: Any, z: Array) -> Array:
+def mean_of(loss: Loss, z: Array) -> Array:
     """The mean that belongs to a score."""
     if isinstance(loss, Squared | Absolute):
         return z
@@ -67,7 +69,7 @@ def mean_of(loss: Any, z: Array) -> Array:
     return np.exp(z)
 
 
-def variance_of(loss: Any, z: Array) -> Array:
+def variance_of(loss: Loss, z: Array) -> Array:
     """The variance that belongs to a score, for a family with its own link."""
     if isinstance(loss, Binomial):
         return np.asarray(loss.trials * expit(z) * expit(-z))
@@ -98,7 +100,11 @@ def gamma_likelihood(y: Array, z: Array, dispersion: float) -> Array:
 
 
 def explained(
-    model: Any, loss: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
+    model: Estimator,
+    loss: Loss,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
 ) -> float:
     """1 − deviance/deviance of the best constant, on the data passed."""
     check_is_fitted(model)

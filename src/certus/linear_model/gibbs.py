@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, sparse
+from scipy.optimize import OptimizeResult
 from scipy.special import ndtr
 
 from certus.bounds import seeger_bound
@@ -138,7 +139,7 @@ class _PosteriorDescent:
         )
         return bound, np.concatenate([slope.ravel() for slope in slopes])
 
-    def step(self, intermediate_result: Any) -> None:
+    def step(self, intermediate_result: OptimizeResult) -> None:
         """Keep the current point; raise ``StopIteration`` if the fit must stop."""
         theta, bound = intermediate_result.x, float(intermediate_result.fun)
         mean, log = theta.copy().reshape(2, *self.problem.centre.shape)

@@ -50,7 +50,7 @@ from certus.linear_model.families import (
 )
 from certus.linear_model.summarise import family_summary
 from certus.linear_model.summary import Summary
-from certus.objectives import Absolute, Exponential, Poisson, Squared
+from certus.objectives import Absolute, Exponential, Loss, Poisson, Squared
 from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Scores beyond this suggest that they grow without limit.
@@ -208,7 +208,9 @@ class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         return fit_family(self, X, y, s, self._loss())
 
-    def deviance_share(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def deviance_share(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Share of the deviance explained (D²), 1 at best.
 
         Parameters
@@ -283,7 +285,9 @@ class DevianceRegressor(RegressorMixin, LikelihoodModel):
             by_blocks.refuse(self, f"alpha=0, or the loss {type(loss).__name__}")
         return by_blocks.fit_family(self, table, loss, alpha)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Share of the deviance explained (D²), 1 at best.
 
         Parameters
@@ -389,7 +393,7 @@ def fit_family(
 
 
 def _least_squares(
-    model: Any, rows: newton.NewtonRows, s: Array | None, watch: Watched
+    model: Estimator, rows: newton.NewtonRows, s: Array | None, watch: Watched
 ) -> Solution:
     """The Gaussian family is solved directly."""
     design = Design(rows.X, s, centre=bool(model.fit_intercept))
@@ -407,7 +411,7 @@ def _least_squares(
 
 
 def _likelihood(
-    model: Any, rows: newton.NewtonRows, loss: Any, watch: Watched
+    model: Estimator, rows: newton.NewtonRows, loss: Loss, watch: Watched
 ) -> Solution:
     """Newton's method; without a penalty, also a search for receding directions."""
     alpha, free = float(model.alpha), bool(model.fit_intercept)
@@ -443,7 +447,7 @@ def _least_norm(X: Any, W: Array) -> Array:
 
 
 def _receding(
-    rows: newton.NewtonRows, loss: Any, free: bool, alpha: float, z: Array
+    rows: newton.NewtonRows, loss: Loss, free: bool, alpha: float, z: Array
 ) -> Array | None:
     """A direction along which the likelihood rises forever, if scores hint at it."""
     fall, rise = at_limits(loss, rows.y)

@@ -57,7 +57,7 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
         self,
         alpha: float = 1.0,
         *,
-        weights: Any = None,
+        weights: ArrayLike | None = None,
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-6,

@@ -33,7 +33,7 @@ from certus.linear_model.penalised import (
     penalty_path,
 )
 from certus.objectives import Penalty
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Matrix, MatrixLike, RandomState
 
 
 class ElasticNetCV(RegressorMixin, LeastSquaresBase):
@@ -98,11 +98,11 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
     def __init__(
         self,
         *,
-        l1_ratio: Any = 0.5,
+        l1_ratio: ArrayLike = 0.5,
         eps: float = 1e-3,
         alphas: Any = 100,
         fit_intercept: bool = True,
-        precompute: Any = "auto",
+        precompute: bool | str | ArrayLike = "auto",
         max_iter: int = 1000,
         tol: float = 1e-6,
         cv: Any = None,
@@ -132,7 +132,11 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
 
     @certified_fit
     def fit(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, **params: Any
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        **params: Any,
     ) -> Any:
         """Choose the strength and fit.
 
@@ -215,7 +219,7 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
 
     def _errors(
         self,
-        X: Any,
+        X: Matrix,
         y: Array,
         s: Array | None,
         train: Array,
@@ -290,12 +294,12 @@ n_jobs, positive, random_state, selection, max_time
         eps: float = 1e-3,
         alphas: Any = 100,
         fit_intercept: bool = True,
-        precompute: Any = "auto",
+        precompute: bool | str | ArrayLike = "auto",
         max_iter: int = 1000,
         tol: float = 1e-6,
         copy_X: bool = True,
         cv: Any = None,
-        verbose: Any = False,
+        verbose: bool | int = False,
         n_jobs: int | None = None,
         positive: bool = False,
         random_state: RandomState = None,

@@ -20,7 +20,14 @@ from certus._solvers import lasso, least_squares
 from certus._solvers.design import Design
 from certus._solvers.least_squares import LeastSquares, LinearSolution
 from certus._solvers.problem import SolverLimits, Start
-from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
+from certus.base import (
+    Estimator,
+    Fitted,
+    certified_fit,
+    check_choice,
+    check_number,
+    label_codes,
+)
 from certus.blocks import Blocks
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -219,7 +226,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
 
     def __init__(
         self,
-        alpha: Any = 1.0,
+        alpha: ArrayLike = 1.0,
         *,
         fit_intercept: bool = True,
         copy_X: bool = True,
@@ -339,7 +346,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         self.random_state = random_state
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to labelled data.
 
         Parameters
@@ -392,7 +399,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         return tags
 
 
-def label_signs(model: Any, y: Any) -> Array:
+def label_signs(model: Estimator, y: Any) -> Array:
     """Columns of 0 and 1, or of −1 and 1, as −1 and 1; other columns are refused."""
     y = y.toarray() if sparse.issparse(y) else np.asarray(y)
     two = any(np.isin(y, values).all() for values in ((0, 1), (-1, 1)))
@@ -458,7 +465,9 @@ def ridge_alphas(alpha: Any, n_targets: int) -> Array:
     return np.broadcast_to(alphas, (n_targets,)).copy()
 
 
-def _design(model: Any, X: MatrixLike, y: Array, s: Array | None, gram: bool) -> Design:
+def _design(
+    model: Estimator, X: MatrixLike, y: Array, s: Array | None, gram: bool
+) -> Design:
     """The data of a fit; ``gram`` asks for its Gram matrix first."""
     targets = y if gram and not model.positive else None
     return Design(X, s, bool(model.fit_intercept), targets)
@@ -469,7 +478,7 @@ def _total(X: Any, s: Array | None) -> float:
 
 
 def _solve_into(
-    model: Any,
+    model: Estimator,
     design: Design,
     y: Array,
     l2: Array,
@@ -495,7 +504,7 @@ def _solve_into(
 
 
 def _solve_positive(
-    model: Any, design: Design, Y: Array, levels: Array
+    model: Estimator, design: Design, Y: Array, levels: Array
 ) -> LinearSolution:
     """Non-negative coefficients, by working sets, as far as rounding allows."""
     rounds = getattr(model, "max_iter", None) or 1000

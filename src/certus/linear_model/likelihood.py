@@ -27,7 +27,7 @@ from certus.linear_model.directions import (
 )
 from certus.linear_model.summary import refuse
 from certus.objectives import Binomial, Exponential, Logistic, Loss, Softmax, Tweedie
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Matrix, MatrixLike
 
 _BLOCK = 1 << 20  # elements of Q held at a time
 _DECREMENT = 1e-12  # gᵀH⁻¹g in total log-likelihood at which polishing ends
@@ -53,7 +53,7 @@ class Basis:
     reach: float
 
     @classmethod
-    def of(cls, X: Any, s: Array, intercept: bool, names: tuple[str, ...]) -> Basis:
+    def of(cls, X: Matrix, s: Array, intercept: bool, names: tuple[str, ...]) -> Basis:
         """Decompose, or refuse where a column is a combination of the others."""
         d = X.shape[1]
         mean = np.zeros(d)

@@ -24,7 +24,14 @@ from sklearn.base import ClassifierMixin
 from certus._solvers import newton, prox_newton
 from certus._solvers.penalties import of_levels
 from certus._solvers.problem import Solution, SolverLimits, Start
-from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
+from certus.base import (
+    Estimator,
+    Fitted,
+    certified_fit,
+    check_choice,
+    check_number,
+    class_codes,
+)
 from certus.blocks import Blocks
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -42,7 +49,7 @@ from certus.linear_model.directions import separating_direction
 from certus.linear_model.summarise import logistic_summary
 from certus.objectives import Logistic, NoPenalty, Penalty, Softmax
 from certus.objectives.terms import L2
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Matrix, MatrixLike, RandomState
 
 #: scikit-learn's solver names; the method is chosen from the problem.
 SOLVERS = (
@@ -168,7 +175,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
 
     def __init__(
         self,
-        penalty: Any = "deprecated",
+        penalty: str | None = "deprecated",
         *,
         C: float = 1.0,
         l1_ratio: float | None = 0.0,
@@ -223,7 +230,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         check_two_classes(self)
         return fit_logistic(self, X, y, codes, s, C, l1_ratio, previous)
 
-    def _check(self, C: Any, l1_ratio: Any) -> None:
+    def _check(self, C: float, l1_ratio: Any) -> None:
         check_number("C", C, open_low=True)
         check_number("l1_ratio", l1_ratio, 0, 1)
         check_limits(self)
@@ -237,7 +244,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         return by_blocks.fit_logistic(self, table, C)
 
 
-def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
+def penalty_parameters(penalty: str | None, C: float, l1_ratio: Any) -> tuple[Any, Any]:
     """``C`` and ``l1_ratio``, with the deprecated ``penalty`` translated."""
     if isinstance(penalty, str) and penalty == "deprecated":
         return C, 0.0 if l1_ratio is None else l1_ratio
@@ -264,7 +271,7 @@ def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
     return C, implied
 
 
-def check_two_classes(model: Any) -> None:
+def check_two_classes(model: Estimator) -> None:
     """Refuse ``solver="liblinear"`` for several classes, as scikit-learn does."""
     if model.solver == "liblinear" and len(model.classes_) > 2:
         raise ValueError(
@@ -273,7 +280,7 @@ def check_two_classes(model: Any) -> None:
         )
 
 
-def intercept_scale(model: Any, C: float) -> float:
+def intercept_scale(model: Estimator, C: float) -> float:
     """The κ of a penalty on b/κ; 0 where the intercept is not penalised."""
     if model.solver != "liblinear" or not model.fit_intercept or np.isinf(C):
         return 0.0
@@ -321,8 +328,8 @@ REASONS = {
 
 
 def fit_logistic(
-    model: Any,
-    X: Any,
+    model: Estimator,
+    X: Matrix,
     y: Array,
     codes: Array,
     s: Array | None,
@@ -387,7 +394,7 @@ def check_classes(rows: newton.NewtonRows, codes: Array) -> None:
         )
 
 
-def _attributes(W: Array, dtype: Any) -> dict[str, Array]:
+def _attributes(W: Array, dtype: np.dtype[Any]) -> dict[str, Array]:
     return {
         "coef_": np.ascontiguousarray(W[:-1].T).astype(dtype),
         "intercept_": W[-1].astype(dtype),

@@ -44,7 +44,7 @@ from certus.linear_model.logistic import (
     warn_penalty,
     with_constant,
 )
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Matrix, MatrixLike, RandomState
 
 
 class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
@@ -132,7 +132,7 @@ n_features + 1), or dict
         cv: Any = None,
         dual: bool = False,
         penalty: Any = "deprecated",
-        scoring: Any = None,
+        scoring: str | Callable[..., Any] | None = None,
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 100,
@@ -165,7 +165,13 @@ n_features + 1), or dict
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        **params: Any,
+    ) -> Any:
         """Choose the strength and fit.
 
         Parameters
@@ -303,7 +309,7 @@ n_features + 1), or dict
         return number_array("l1_ratios", given, low=0, high=1)
 
     def _judge(
-        self, X: Any, y: Array, metadata: dict[str, Any], test: Array
+        self, X: Matrix, y: Array, metadata: dict[str, Any], test: Array
     ) -> Callable[[Array], float]:
         """Score coefficients on the rows ``test``, which may lack some classes."""
         model = LogisticRegression()
@@ -325,7 +331,7 @@ n_features + 1), or dict
     def _fold(
         self,
         f: int,
-        X: Any,
+        X: Matrix,
         codes: Array,
         weight: Array | None,
         train: Array,

@@ -16,13 +16,13 @@ from certus._solvers import svm, svm_descent, svm_hard, svm_sparse
 from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.svm_problem import DualBox, SvmProblem, SVMRows
 from certus._solvers.svm_systems import PRIMAL_SIDE
-from certus.base import check_choice, check_number
+from certus.base import Estimator, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.evidence import LinearWitness
 from certus.linear_model.common import limits_of
 from certus.objectives.terms import L1, L2
-from certus.typing import Array
+from certus.typing import Array, Matrix
 
 #: Why a method is chosen.
 REASONS = {
@@ -70,7 +70,7 @@ class Solved(NamedTuple):
 Solver = Callable[[MarginPart, SolverLimits], Solved]
 
 
-def check_machine(model: Any) -> None:
+def check_machine(model: Estimator) -> None:
     """Raise an error for invalid parameters."""
     check_number("C", model.C, open_low=True)
     check_number("tol", model.tol)
@@ -80,7 +80,7 @@ def check_machine(model: Any) -> None:
     check_choice("dual", model.dual, (True, False, "auto"))
 
 
-def scale_of(model: Any) -> tuple[float, bool]:
+def scale_of(model: Estimator) -> tuple[float, bool]:
     """Size of the constant column, and whether the penalty leaves it out."""
     if not model.fit_intercept:
         return 0.0, False
@@ -88,7 +88,7 @@ def scale_of(model: Any) -> tuple[float, bool]:
     return (1.0 if free else float(model.intercept_scaling)), free
 
 
-def machine_solver(model: Any, X: Any) -> Solver:
+def machine_solver(model: Estimator, X: Any) -> Solver:
     """The method for this model's problem and shape."""
     X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
     scale, free = scale_of(model)
@@ -125,7 +125,11 @@ def machine_solver(model: Any, X: Any) -> Solver:
 
 
 def solve_each(
-    model: Any, X: Any, parts: list[MarginPart], solver: Solver, monitor: Monitor
+    model: Estimator,
+    X: Matrix,
+    parts: list[MarginPart],
+    solver: Solver,
+    monitor: Monitor,
 ) -> list[Solved]:
     """Solve the problems one after another; Ctrl-C leaves the rest at zero."""
     points = [np.zeros(X.shape[1] + 1) for _ in parts]
@@ -155,7 +159,9 @@ def worst_status(solved: list[Solved]) -> Status:
     return min((one.solution.status for one in solved), key=_WORST.index)
 
 
-def attributes_of(model: Any, points: list[Array], dtype: Any) -> dict[str, Any]:
+def attributes_of(
+    model: Estimator, points: list[Array], dtype: np.dtype[Any]
+) -> dict[str, Any]:
     """``coef_`` and ``intercept_`` of points (w, b) in units of the constant column."""
     W = np.vstack(points)
     scale, _ = scale_of(model)
@@ -163,14 +169,14 @@ def attributes_of(model: Any, points: list[Array], dtype: Any) -> dict[str, Any]
     return {"coef_": W[:, :-1].astype(dtype), "intercept_": intercept}
 
 
-def store_solver(model: Any, solved: list[Solved]) -> None:
+def store_solver(model: Estimator, solved: list[Solved]) -> None:
     """Set ``n_iter_``, ``solver_`` and ``solver_reason_``."""
     model.n_iter_ = max(one.solution.n_iter for one in solved)
     model.solver_ = solved[0].method
     model.solver_reason_ = REASONS[model.solver_]
 
 
-def dual_witness(model: Any, solved: list[Solved]) -> LinearWitness:
+def dual_witness(model: Estimator, solved: list[Solved]) -> LinearWitness:
     """The dual point, unless it is the slope of a smooth loss at the solution."""
     smooth = model.loss.startswith("squared") and model.solver_ != "dual descent"
     if smooth and not any(getattr(one.solution, "moved", False) for one in solved):

@@ -12,7 +12,7 @@ from typing import Any
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from certus.base import certified_fit, check_choice, check_number
+from certus.base import Estimator, certified_fit, check_choice, check_number
 from certus.linear_model.common import check_limits
 from certus.linear_model.paths import enet_path
 from certus.linear_model.penalised import SparseRegressorBase, fit_penalised, penalty_of
@@ -179,7 +179,7 @@ class MultiTaskLasso(MultiTaskElasticNet):
         )
 
 
-def require_tasks(model: Any, y: Array) -> None:
+def require_tasks(model: Estimator, y: Array) -> None:
     """Scikit-learn's error for a flat target."""
     if y.ndim == 1:
         single = type(model).__name__.removeprefix("MultiTask")

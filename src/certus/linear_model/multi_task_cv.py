@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin
 from certus.linear_model.lasso_cv import ElasticNetCV
 from certus.linear_model.multi_task import of_tasks, require_tasks
 from certus.linear_model.paths import lasso_path
-from certus.typing import Array, RandomState
+from certus.typing import Array, ArrayLike, RandomState
 
 
 class MultiTaskElasticNetCV(MultiOutputMixin, ElasticNetCV):
@@ -57,7 +57,7 @@ random_state, selection, max_time
     def __init__(
         self,
         *,
-        l1_ratio: Any = 0.5,
+        l1_ratio: ArrayLike = 0.5,
         eps: float = 1e-3,
         alphas: Any = 100,
         fit_intercept: bool = True,
@@ -65,7 +65,7 @@ random_state, selection, max_time
         tol: float = 1e-6,
         cv: Any = None,
         copy_X: bool = True,
-        verbose: Any = 0,
+        verbose: bool | int = 0,
         n_jobs: int | None = None,
         random_state: RandomState = None,
         selection: str = "cyclic",
@@ -137,7 +137,7 @@ random_state, selection, max_time
         tol: float = 1e-6,
         copy_X: bool = True,
         cv: Any = None,
-        verbose: Any = False,
+        verbose: bool | int = False,
         n_jobs: int | None = None,
         random_state: RandomState = None,
         selection: str = "cyclic",

@@ -20,7 +20,7 @@ from certus._solvers.lasso import QuadraticProblem
 from certus._solvers.least_squares import LeastSquares
 from certus._solvers.penalties import of_levels, operation
 from certus._solvers.problem import Solution, SolverLimits, Start
-from certus.base import Fitted
+from certus.base import Estimator, Fitted
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import LinearWitness
@@ -32,7 +32,7 @@ from certus.linear_model.common import (
 )
 from certus.objectives import MultiTask, NoPenalty, Penalty
 from certus.objectives.terms import L2
-from certus.typing import Array
+from certus.typing import Array, Matrix
 
 
 class SparseRegressorBase(LinearRegressorBase):
@@ -117,8 +117,8 @@ def penalty_path(
 
 
 def fit_penalised(
-    model: Any,
-    X: Any,
+    model: Estimator,
+    X: Matrix,
     y: Array,
     s: Array | None,
     penalty: Penalty,

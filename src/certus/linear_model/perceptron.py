@@ -133,7 +133,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
     def __init__(
         self,
         *,
-        penalty: Any = None,
+        penalty: str | None = None,
         alpha: float = 0.0001,
         l1_ratio: float = 0.15,
         fit_intercept: bool = True,
@@ -249,7 +249,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         evidence = Evidence("perceptron", witness=witness)
         return Fitted(evidence, X, y, None, status)
 
-    def _check_classes(self, classes: Any) -> None:
+    def _check_classes(self, classes: ArrayLike) -> None:
         """Set ``classes_`` at the first call; later they must be the same."""
         if classes is None:
             if not hasattr(self, "classes_"):
@@ -430,14 +430,16 @@ def _split(model: Perceptron, codes: Array, seed: int) -> tuple[Array, Array | N
     return np.sort(train), np.sort(held)
 
 
-def _attributes(points: Array, dtype: Any) -> dict[str, Array]:
+def _attributes(points: Array, dtype: np.dtype[Any]) -> dict[str, Array]:
     return {
         "coef_": points[:, :-1].astype(dtype),
         "intercept_": points[:, -1].astype(dtype),
     }
 
 
-def _store(model: Perceptron, runs: list[PerceptronRun], dtype: Any, n: int) -> None:
+def _store(
+    model: Perceptron, runs: list[PerceptronRun], dtype: np.dtype[Any], n: int
+) -> None:
     for key, value in _attributes(np.vstack([r.w for r in runs]), dtype).items():
         setattr(model, key, value)
     model.mistakes_ = np.column_stack([run.mistakes for run in runs])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.typing import Array
+from certus.typing import Array, Matrix
 
 #: Variances λ that a fit tries, smallest first; the bound grows with their number.
 VARIANCES = tuple(2.0**power for power in range(-18, 1, 2))
@@ -35,7 +35,7 @@ def split_rows(n: int, n_prior: int, seed: int | None) -> tuple[Array, Array]:
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
-def typical_length(X: Any, rows: Array, constant: float) -> float:
+def typical_length(X: Matrix, rows: Array, constant: float) -> float:
     """Root mean square of ‖(x, constant)‖ over some rows; 1 where that is 0."""
     part = X[rows]
     cells = np.asarray(part.data if sparse.issparse(part) else part, dtype=np.float64)
@@ -46,7 +46,7 @@ def typical_length(X: Any, rows: Array, constant: float) -> float:
     return math.hypot(own, constant) or 1.0
 
 
-def scaled_rows(X: Any, rows: Array, constant: float, length: float) -> Any:
+def scaled_rows(X: Matrix, rows: Array, constant: float, length: float) -> Any:
     """Some rows divided by ``length``; a constant, if there is one, comes last."""
     part = X[rows].astype(np.float64) / length
     if constant == 0:

@@ -9,7 +9,7 @@ all, no copy of X. Wide problems use the n × n matrix AAᵀ instead.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from certus.linear_model.common import (
     routing_enabled,
 )
 from certus.linear_model.least_squares import Ridge, RidgeClassifier, fit_ridge
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, ClassWeight, Matrix
 
 _BLOCK = 1 << 20
 
@@ -70,7 +70,7 @@ class AlphaChoice(Estimator):
     def _choose(
         self,
         design: Design | None,
-        X: Any,
+        X: Matrix,
         y: Array,
         target: Array,
         s: Array | None,
@@ -166,7 +166,12 @@ class AlphaChoice(Estimator):
         return kept[:, 0] if y.ndim == 1 else kept
 
     def _search(
-        self, X: Any, y: Array, s: Array | None, alphas: Array, params: dict[str, Any]
+        self,
+        X: Matrix,
+        y: Array,
+        s: Array | None,
+        alphas: Array,
+        params: dict[str, Any],
     ) -> None:
         for name in ("store_cv_results", "alpha_per_target"):
             if getattr(self, name):
@@ -245,10 +250,10 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, AlphaChoice, LeastSquaresBase):
 
     def __init__(
         self,
-        alphas: Any = (0.1, 1.0, 10.0),
+        alphas: ArrayLike = (0.1, 1.0, 10.0),
         *,
         fit_intercept: bool = True,
-        scoring: Any = None,
+        scoring: str | Callable[..., Any] | None = None,
         cv: Any = None,
         gcv_mode: str | None = None,
         store_cv_results: bool = False,
@@ -263,7 +268,13 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, AlphaChoice, LeastSquaresBase):
         self.alpha_per_target = alpha_per_target
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        **params: Any,
+    ) -> Any:
         """Choose alpha and fit.
 
         Parameters
@@ -352,12 +363,12 @@ class RidgeClassifierCV(AlphaChoice, RidgeClassifier):  # type: ignore[override]
 
     def __init__(
         self,
-        alphas: Any = (0.1, 1.0, 10.0),
+        alphas: ArrayLike = (0.1, 1.0, 10.0),
         *,
         fit_intercept: bool = True,
-        scoring: Any = None,
+        scoring: str | Callable[..., Any] | None = None,
         cv: Any = None,
-        class_weight: Any = None,
+        class_weight: ClassWeight = None,
         store_cv_results: bool = False,
     ) -> None:
         self.alphas = alphas
@@ -368,7 +379,13 @@ class RidgeClassifierCV(AlphaChoice, RidgeClassifier):  # type: ignore[override]
         self.store_cv_results = store_cv_results
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        **params: Any,
+    ) -> Any:
         """Choose alpha and fit.
 
         Parameters

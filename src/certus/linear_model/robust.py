@@ -31,7 +31,7 @@ from certus.linear_model.common import (
     start_from,
     witness_of,
 )
-from certus.objectives import Absolute, Huber, Tukey
+from certus.objectives import Absolute, Huber, Loss, Tukey
 from certus.typing import Array, ArrayLike
 
 LOSSES = ("absolute", "huber", "tukey")
@@ -177,7 +177,7 @@ def loss_term(name: str, threshold: float | None) -> Any:
 
 
 def _solve_smooth(
-    model: RobustRegressor, rows: newton.NewtonRows, loss: Any, watch: Watched
+    model: RobustRegressor, rows: newton.NewtonRows, loss: Loss, watch: Watched
 ) -> Solution:
     """Huber by Newton's method; Tukey from Huber's solution."""
     free, penalty = bool(model.fit_intercept), level_term(float(model.alpha))
@@ -206,7 +206,7 @@ def _solve_smooth(
     return found
 
 
-def _weights(loss: Any, e: Array) -> Array:
+def _weights(loss: Loss, e: Array) -> Array:
     """ψ(e)/e: the row weights of the least-squares fit with the same solution."""
     size = np.abs(np.asarray(e, dtype=np.float64))
     if isinstance(loss, Tukey):

@@ -390,7 +390,7 @@ def _weights(pair: tuple[Array, ...], plan: PosteriorPlan) -> Array:
 
 
 def _attributes(
-    best: PosteriorPoint, plan: PosteriorPlan, dtype: Any
+    best: PosteriorPoint, plan: PosteriorPlan, dtype: np.dtype[Any]
 ) -> dict[str, Array]:
     """The posterior in the units of X."""
     found = {}

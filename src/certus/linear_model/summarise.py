@@ -17,7 +17,7 @@ from sklearn.utils import check_array
 
 from certus._core.rows import known_codes, numeric_targets, row_weights
 from certus._solvers.losses import constant_loss
-from certus.base import check_number
+from certus.base import Estimator, check_number
 from certus.linear_model.families import (
     check_range,
     gamma_likelihood,
@@ -33,12 +33,16 @@ from certus.linear_model.likelihood import (
     maximise,
 )
 from certus.linear_model.summary import Summary, count, refuse
-from certus.objectives import Absolute, Binomial, Exponential, Squared, Tweedie
+from certus.objectives import Absolute, Binomial, Exponential, Loss, Squared, Tweedie
 from certus.typing import Array, ArrayLike
 
 
 def least_squares_summary(
-    model: Any, X: Any, y: ArrayLike, sample_weight: Any = None, delta: float = 0.05
+    model: Estimator,
+    X: Any,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    delta: float = 0.05,
 ) -> Summary:
     """Standard errors, t tests and intervals of an unpenalised least-squares fit.
 
@@ -108,7 +112,11 @@ def least_squares_summary(
 
 
 def logistic_summary(
-    model: Any, X: Any, y: ArrayLike, sample_weight: Any = None, delta: float = 0.05
+    model: Estimator,
+    X: Any,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    delta: float = 0.05,
 ) -> Summary:
     """Standard errors, z tests and intervals of an unpenalised logistic regression.
 
@@ -173,11 +181,11 @@ def logistic_summary(
 
 
 def family_summary(
-    model: Any,
-    loss: Any,
+    model: Estimator,
+    loss: Loss,
     X: Any,
     y: ArrayLike,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     delta: float = 0.05,
 ) -> Summary:
     """Standard errors, tests and intervals of an unpenalised generalised linear model.
@@ -248,18 +256,18 @@ def family_summary(
     return _table(model, basis, start, top.theta, errors, fit, total, delta, notes, ())
 
 
-def _has_dispersion(model: Any, loss: Any) -> bool:
+def _has_dispersion(model: Estimator, loss: Loss) -> bool:
     """Whether the variance is a multiple of the family's, to be estimated."""
     amounts = type(model).__name__ in ("GammaRegressor", "TweedieRegressor")
     return isinstance(loss, Tweedie) or (amounts and isinstance(loss, Exponential))
 
 
-def _spread(loss: Any, y: Array, z: Array, s: Array, df: float) -> float:
+def _spread(loss: Loss, y: Array, z: Array, s: Array, df: float) -> float:
     """Pearson's estimate of the variance, in units of the family's."""
     return float(s @ (np.square(y - mean_of(loss, z)) / variance_of(loss, z))) / df
 
 
-def _spread_notes(loss: Any, ratio: float) -> tuple[str, ...]:
+def _spread_notes(loss: Loss, ratio: float) -> tuple[str, ...]:
     """Notes on the family's variance, if that of the residuals differs much."""
     if isinstance(loss, Binomial) and loss.trials == 1:  # zeros and ones show none
         return ()
@@ -279,7 +287,7 @@ class Likely(NamedTuple):
 
 
 def _table(
-    model: Any,
+    model: Estimator,
     basis: Basis,
     start: Array,
     theta: Array,
@@ -343,12 +351,12 @@ def _errors(basis: Basis, factor: Array, k: int) -> Array:
 # -- the data ---------------------------------------------------------------------
 
 
-def _names(model: Any, d: int) -> tuple[str, ...]:
+def _names(model: Estimator, d: int) -> tuple[str, ...]:
     given = getattr(model, "feature_names_in_", None)
     return tuple(f"x{j}" for j in range(d)) if given is None else tuple(map(str, given))
 
 
-def _raw(model: Any) -> Array:
+def _raw(model: Estimator) -> Array:
     """(intercept, coefficients) as columns: shape (d + 1, number of scores)."""
     coef = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
     top = np.broadcast_to(np.ravel(model.intercept_).astype(np.float64), coef.shape[:1])
@@ -358,7 +366,9 @@ def _raw(model: Any) -> Array:
     return both
 
 
-def _prepare(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Array]:
+def _prepare(
+    model: Estimator, X: Any, sample_weight: ArrayLike | None
+) -> tuple[Any, Array]:
     """Validated X and frequencies."""
     given = getattr(model, "feature_names_in_", None)
     columns = getattr(X, "columns", None)
@@ -398,7 +408,7 @@ def _weight_notes(sample_weight: ArrayLike | None, s: Array) -> tuple[str, ...]:
 # -- refusals ---------------------------------------------------------------------
 
 
-def _check(model: Any, delta: float) -> None:
+def _check(model: Estimator, delta: float) -> None:
     if not hasattr(model, "coef_"):
         raise NotFittedError(f"{type(model).__name__} is not fitted. Call fit first.")
     check_number("delta", delta, 0.0, 1.0, open_low=True)
@@ -406,7 +416,7 @@ def _check(model: Any, delta: float) -> None:
         raise ValueError(f"delta must be below 1, got {delta!r}.")
 
 
-def _check_unpenalised(model: Any) -> None:
+def _check_unpenalised(model: Estimator) -> None:
     kind = type(model).__name__
     C = getattr(model, "C_", getattr(model, "C", None))
     if C is None:

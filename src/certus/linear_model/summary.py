@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from certus.results import TableResult, draw_intervals
-from certus.typing import Array
+from certus.typing import Array, Axes
 
 _WIDTH = 80
 
@@ -162,7 +162,7 @@ class Summary(TableResult):
         for i, name in enumerate(self.names):
             yield prefix[i] + name, *self._cells(i)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw the coefficients with their intervals; returns the axes.
 
         Parameters
