@@ -1,9 +1,9 @@
 """Engines: where blocks of rows are read and worked on.
 
 An engine has one method, ``run(blocks, work, state)``: the results of
-``work(blocks.read(key), *state)`` in the order of ``blocks.keys``. Work is a pure
-function of an address, so an engine may run it anywhere, in any order, and again.
-``certus.scale`` is the public name of this package.
+``work(blocks.read(key), *state)`` in the order of ``blocks.keys``. The work depends
+only on the address of a block, so an engine may run it anywhere, in any order, and
+again. ``certus.scale`` is the public name of this package.
 """
 
 from certus.engines.dask import Dask, is_client

@@ -1,8 +1,8 @@
 """Blocks on the workers of a Dask cluster.
 
-Work is a pure function of an address, so nothing is pinned to a worker and nothing is
-scattered: a worker that dies, joins or is slow changes neither the result nor its bits.
-The state of a fit (coefficients, sums) stays with the client.
+The work depends only on the address of a block, so no block is tied to a worker and no
+data are sent ahead: a worker that dies, joins or is slow does not change a bit of the
+result. The state of a fit (coefficients, sums) stays with the client.
 """
 
 from __future__ import annotations
