@@ -16,11 +16,12 @@ from sklearn.callback import CallbackSupportMixin as CallbackSupport
 from sklearn.callback import with_callbacks
 
 from certus.certificate import Status
+from certus.typing import Fit
 
 __all__ = ["CallbackSupport", "Monitor", "unwatched", "with_callbacks"]
 
 
-def unwatched(model: Any) -> Any:
+def unwatched(model: Fit) -> Any:
     """A copy of a model without the user's callbacks, to be refitted many times."""
     for part in (model, *model.get_params().values()):
         getattr(part, "__dict__", {}).pop("_skl_callbacks", None)

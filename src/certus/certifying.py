@@ -27,7 +27,7 @@ from certus.diagnostics import nonnegative, perceptron
 from certus.diagnostics.neighbors import left_out
 from certus.evidence import TreesWitness
 from certus.fingerprints import changed_blocks, in_each_way, same_data
-from certus.typing import ArrayLike, MatrixLike
+from certus.typing import ArrayLike, Fit, MatrixLike
 from certus.unwrapping import innermost, unwrap
 from certus.verify import judge
 
@@ -136,7 +136,7 @@ def _calibrated_on(stated: Certificate, X: MatrixLike, y: ArrayLike) -> bool:
     return same_data(stated.fingerprint, next(in_each_way(X, y)))
 
 
-def _is_ours(model: Any) -> bool:
+def _is_ours(model: Fit) -> bool:
     """Whether the model's class, or a base class of it, belongs to certus."""
     return any(kind.__module__.startswith("certus.") for kind in type(model).__mro__)
 
@@ -195,7 +195,12 @@ def _moved(was: float | None, now: float | None) -> bool:
 
 
 def _diagnose(
-    model: Any, X: Any, y: Any, sample_weight: Any, level: str, sensitive: Any
+    model: Fit,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    level: str,
+    sensitive: MatrixLike,
 ) -> Sequence[Claim]:
     """Measured numbers: from our model itself, or computed here for scikit-learn's."""
     if _is_ours(model):
@@ -213,7 +218,7 @@ def _diagnose(
 
 
 def _perceptron(
-    model: Any, X: Any, y: Any, sample_weight: ArrayLike | None, level: str
+    model: Fit, X: Any, y: Any, sample_weight: ArrayLike | None, level: str
 ) -> list[Claim]:
     """The gradient that scikit-learn trained with, beside that of the stated loss."""
     X = check_array(X, accept_sparse="csr")
@@ -234,14 +239,14 @@ def _perceptron(
 
 
 def _neighbors(
-    model: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, level: str
+    model: Fit, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, level: str
 ) -> list[Claim]:
     """The error on training rows, each predicted from the other rows."""
     return [] if level == "quick" else left_out(model, X, model._fit_X, model._y)
 
 
 def _nonnegative(
-    model: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, level: str
+    model: Fit, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, level: str
 ) -> list[Claim]:
     """How far a gradient step would move H, and how far WH is from the rows."""
     return nonnegative.measure(model, check_array(X, accept_sparse="csr"))

@@ -21,7 +21,7 @@ from certus._core.rows import known_codes, numeric_targets
 from certus.bounds.conformal import conformal_quantile
 from certus.certificate import Certificate, Evidence
 from certus.evidence import ConformalWitness
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 from certus.verify import judge, seen_in_fit
 
 
@@ -205,12 +205,12 @@ class Conformal:
         return super().set_params(**params)  # type: ignore[misc]
 
 
-def forget_calibration(model: Any) -> None:
+def forget_calibration(model: Fit) -> None:
     """Drop the calibration, because the model is about to change."""
     vars(model).pop("calibration_certificate_", None)
 
 
-def score_kind(model: Any) -> str:
+def score_kind(model: Fit) -> str:
     """Which score a model has, by what it predicts."""
     if is_regressor(model):
         return "residual"
@@ -228,7 +228,7 @@ def score_kind(model: Any) -> str:
 # -- scores, large where a value fits a row badly -------------------------------------
 
 
-def predictions(model: Any, X: MatrixLike) -> tuple[Array, float]:
+def predictions(model: Fit, X: MatrixLike) -> tuple[Array, float]:
     """What a regressor predicts, in float64, and the relative rounding of it."""
     z = np.asarray(model.predict(X))
     return z.astype(np.float64).ravel(), _rounding(z)
@@ -238,7 +238,7 @@ def _rounding(z: Array) -> float:
     return 64 * float(np.finfo(z.dtype if z.dtype.kind == "f" else np.float64).eps)
 
 
-def label_scores(model: Any, X: MatrixLike, kind: str) -> tuple[Array, float]:
+def label_scores(model: Fit, X: MatrixLike, kind: str) -> tuple[Array, float]:
     """The score of every label for every row, NaN as inf; and the rounding of them."""
     if kind == "probability":
         z = np.asarray(model.predict_proba(X))
@@ -273,12 +273,12 @@ def _behind(z: Array) -> Array:
         return np.asarray(np.where(z == first, second, first) - z)
 
 
-def calibration_scores(model: Any, X: MatrixLike, y: ArrayLike, kind: str) -> Array:
+def calibration_scores(model: Fit, X: MatrixLike, y: ArrayLike, kind: str) -> Array:
     """The scores of calibration rows, in ascending order."""
     return np.sort(row_scores(model, X, y, kind))
 
 
-def row_scores(model: Any, X: MatrixLike, y: ArrayLike, kind: str) -> Array:
+def row_scores(model: Fit, X: MatrixLike, y: ArrayLike, kind: str) -> Array:
     """The score of each row with its own target, in order; inf where it is NaN."""
     if np.ndim(y) > 1 and np.shape(y)[1] > 1:
         raise ValueError(

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from certus.typing import Fit, MatrixLike
+
 #: Classes whose predictions follow from a few attributes, and scikit-learn's module.
 HOMES = {
     "LinearRegression": "sklearn.linear_model",
@@ -38,7 +40,7 @@ _OPTIONAL = (
 NOTE = "its answers on these rows were compared with those of its attributes"
 
 
-def plain_model(model: Any, X: Any) -> Any:
+def plain_model(model: Fit, X: MatrixLike) -> Any:
     """The plain scikit-learn model that is equivalent to ``model``, or None.
 
     Parameters
@@ -68,7 +70,7 @@ def plain_model(model: Any, X: Any) -> Any:
         return None
 
 
-def _bare(model: Any, cls: type, names: tuple[str, ...]) -> Any:
+def _bare(model: Fit, cls: type, names: tuple[str, ...]) -> Any:
     """A model with the parameters and the named attributes of another."""
     known = cls().get_params()
     own = model.get_params(deep=False)
@@ -79,11 +81,11 @@ def _bare(model: Any, cls: type, names: tuple[str, ...]) -> Any:
     return plain
 
 
-def _linear(model: Any, cls: type) -> Any:
+def _linear(model: Fit, cls: type) -> Any:
     return _bare(model, cls, _LINEAR)
 
 
-def _machine(model: Any, cls: type) -> Any:
+def _machine(model: Fit, cls: type) -> Any:
     """Add the private arrays that libsvm predicts from."""
     plain = _bare(model, cls, _MACHINE)
     plain.support_ = plain.support_.astype(np.int32)
@@ -106,7 +108,7 @@ def _machine(model: Any, cls: type) -> Any:
     return plain
 
 
-def _agree(plain: Any, model: Any, X: Any) -> bool:
+def _agree(plain: Any, model: Fit, X: MatrixLike) -> bool:
     """Whether both give the same predictions."""
     labels = hasattr(model, "classes_")
     if labels and not np.array_equal(plain.predict(X), model.predict(X)):

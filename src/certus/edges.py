@@ -18,7 +18,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from certus._core.rows import as_array
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, GraphLike
 
 #: What stands for a label that is not known, as in sklearn.semi_supervised.
 UNKNOWN = -1
@@ -39,7 +39,9 @@ class Graph(NamedTuple):
     names: list[Any] | None = None
 
 
-def read_graph(graph: Any, n: int | None = None, *, directed: bool = False) -> Graph:
+def read_graph(
+    graph: GraphLike, n: int | None = None, *, directed: bool = False
+) -> Graph:
     """The adjacency matrix of a graph, in CSR, canonical, float64, not negative.
 
     Parameters
@@ -231,7 +233,7 @@ def _check_sizes(A: Any) -> None:
         )
 
 
-def features_of(graph: Any) -> Any:
+def features_of(graph: GraphLike) -> Any:
     """The features that a PyG Data brings along; None for other graphs."""
     found = getattr(graph, "x", None) if hasattr(graph, "edge_index") else None
     return None if found is None else np.asarray(as_array(found))
@@ -280,7 +282,7 @@ def has_signs(classes: Array) -> bool:
     return classes.dtype.kind in "if" and bool((classes == UNKNOWN).any())
 
 
-def class_places(y: Any, *, signs: bool = False) -> tuple[Array, Array]:
+def class_places(y: ArrayLike, *, signs: bool = False) -> tuple[Array, Array]:
     """The classes, and the place of each node's label among them, −1 where unknown.
 
     With ``signs``, −1 is a class where there is only one other: for a classifier that

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from certus._core.rows import dense_coef
 from certus.objectives import terms as t
 from certus.registry import ESTIMATORS
+from certus.typing import Fit
 
 #: Where scikit-learn keeps the classes that both libraries have.
 HOMES = {row.name: f"sklearn.{row.home}" for row in ESTIMATORS.values() if row.shared}
@@ -58,7 +59,7 @@ _KERNELS = {
 _LIBSVM = ("linear", "poly", "rbf", "sigmoid", "precomputed")
 
 
-def to_sklearn(model: Any) -> Any:
+def to_sklearn(model: Fit) -> Any:
     """The fitted scikit-learn estimator of the same name, parameters and predictions.
 
     Parameters
@@ -109,7 +110,7 @@ def to_sklearn(model: Any) -> Any:
     return theirs
 
 
-def _grown(model: Any) -> Any:
+def _grown(model: Fit) -> Any:
     """The estimator of scikit-learn that grew the trees, while it is in memory."""
     grown = vars(model).get("_grown")
     if grown is None:
@@ -120,7 +121,7 @@ def _grown(model: Any) -> Any:
     return copy.deepcopy(grown).set_params(**model.get_params(deep=False))
 
 
-def _params(model: Any) -> dict[str, Any]:
+def _params(model: Fit) -> dict[str, Any]:
     """The parameters, in scikit-learn's words."""
     params = model.get_params(deep=False)
     name = type(model).__name__
@@ -141,7 +142,7 @@ def _params(model: Any) -> dict[str, Any]:
     return params
 
 
-def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
+def _kernel_params(model: Fit, kernel: Any) -> dict[str, Any]:
     """Kernels of ``certus.objectives`` as a name and its parameters; names stay."""
     params: dict[str, Any] = {}
     if isinstance(kernel, t.Kernel):

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from certus.certificate import Claim
 
 __all__ = ["CLAIMS", "STRENGTHS", "TERMS", "ClaimWords", "explain", "label"]
 
@@ -41,7 +45,7 @@ def label(name: str, missed: bool) -> str:
     return words.missed if missed else words.met
 
 
-def explain(claims: Any) -> list[tuple[str, str]]:
+def explain(claims: Iterable[Claim]) -> list[tuple[str, str]]:
     """Words and their meanings: labels, then strengths, then terms that occur.
 
     Examples

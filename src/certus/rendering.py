@@ -11,12 +11,16 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from certus import meanings
 from certus.objectives.terms import TERMS
+from certus.typing import Fit
+
+if TYPE_CHECKING:
+    from certus.certificate import Certificate, Claim
 
 WIDTH = 80
 
@@ -49,7 +53,7 @@ _UNDECIDED = {
 _ESTIMATED = "confirmed by measurement: the bound of its rounding is an estimate"
 
 
-def headline(certificate: Any) -> str:
+def headline(certificate: Certificate) -> str:
     """Model, size and cost in one line."""
     parts = [
         f"{certificate.model}({_signature(certificate.params)})",
@@ -66,7 +70,7 @@ def headline(certificate: Any) -> str:
     return " · ".join(parts)
 
 
-def _size(certificate: Any) -> str:
+def _size(certificate: Certificate) -> str:
     """The size of the data, in words that fit its kind."""
     kind = "" if certificate.evidence is None else certificate.evidence.kind
     held = str(certificate.fingerprint.get("dtype"))
@@ -93,7 +97,7 @@ def ending(certificate: Any) -> str:
     return _ENDINGS.get(certificate.status.value, "")
 
 
-def as_text(certificate: Any) -> str:
+def as_text(certificate: Certificate) -> str:
     """The certificate as lines of text."""
     lines = textwrap.wrap(
         headline(certificate), WIDTH, subsequent_indent="    ", break_on_hyphens=False
@@ -105,13 +109,13 @@ def as_text(certificate: Any) -> str:
     return "\n".join(lines)
 
 
-def _sentence(claim: Any) -> str:
+def _sentence(claim: Claim) -> str:
     """The sentence of a claim, without the words of its label."""
     said: str = claim.detail
     return said.removeprefix(f"{claim.label}: ") if claim.undecided else said
 
 
-def explanation(certificate: Any) -> str:
+def explanation(certificate: Certificate) -> str:
     """What the words of a certificate mean, one to a line."""
     words = meanings.explain(certificate.claims)
     width = min(max(len(word) for word, _ in words), 22)
@@ -123,7 +127,7 @@ def explanation(certificate: Any) -> str:
     return "\n".join(lines)
 
 
-def claim_lines(claim: Any) -> list[str]:
+def claim_lines(claim: Claim) -> list[str]:
     """A claim as text: mark, label, sentence and basis, then its notes."""
     indent, label = 15, f"  {claim.mark} {claim.label:<10} "
     room = WIDTH - indent - (len(claim.basis) + 2 if claim.basis else 0)
@@ -136,7 +140,7 @@ def claim_lines(claim: Any) -> list[str]:
     return [first, *(" " * indent + line for line in body[1:]), *note_lines(claim)]
 
 
-def note_lines(claim: Any) -> list[str]:
+def note_lines(claim: Claim) -> list[str]:
     """The lines below the sentence of a claim: formula, assumptions, fix."""
     indent = 15
     return [
@@ -148,7 +152,7 @@ def note_lines(claim: Any) -> list[str]:
     ]
 
 
-def as_html(certificate: Any) -> str:
+def as_html(certificate: Certificate) -> str:
     """The certificate as a table for notebooks."""
     rows = []
     for claim in certificate.claims:
@@ -204,7 +208,7 @@ def _value(value: Any) -> str:
 # -- the model in words ----------------------------------------------------------
 
 
-def name_of(model: Any) -> str:
+def name_of(model: Fit) -> str:
     """Class of the model, with its library where that is not ours."""
     cls = type(model)
     if cls is SimpleNamespace:
@@ -213,7 +217,7 @@ def name_of(model: Any) -> str:
     return cls.__name__ if library == "certus" else f"{library} {cls.__name__}"
 
 
-def parameters_of(model: Any) -> dict[str, Any]:
+def parameters_of(model: Fit) -> dict[str, Any]:
     """The parameters that differ from the defaults, for the headline."""
     if not hasattr(model, "get_params"):
         return {}

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from certus.typing import ArrayLike, Axes
 from certus.wording import plain, shorten
 
 #: Rows that a notebook shows.
@@ -100,7 +101,12 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Any:
 
 
 def draw_intervals(
-    names: Sequence[str], values: Any, low: Any, high: Any, label: str, ax: Any = None
+    names: Sequence[str],
+    values: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    label: str,
+    ax: Axes | None = None,
 ) -> Any:
     """Draw a point with its interval for each name, and return the axes."""
     if ax is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from certus.typing import Fit, MatrixLike
+
 
 def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
     """The estimator inside ``model`` and the data as that estimator saw it.
@@ -49,7 +51,7 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
     return model, X
 
 
-def innermost(model: Any) -> Any:
+def innermost(model: Fit) -> Any:
     """The estimator inside wrappers that only change its answers, not its columns.
 
     Examples
@@ -66,7 +68,7 @@ def innermost(model: Any) -> Any:
     return model
 
 
-def wrappers(model: Any) -> list[str]:
+def wrappers(model: Fit) -> list[str]:
     """Names of the classes around the :func:`innermost` estimator, outermost first.
 
     Examples
@@ -85,7 +87,7 @@ def wrappers(model: Any) -> list[str]:
     return names
 
 
-def _calibrates(model: Any) -> bool:
+def _calibrates(model: Fit) -> bool:
     return type(model).__module__.startswith("certus.calibration.")
 
 
@@ -100,7 +102,7 @@ def _best_of(search: Any, name: str) -> Any:
     raise ValueError(f"This {name} is not fitted yet. Call fit first.")
 
 
-def _check_fitted(model: Any) -> None:
+def _check_fitted(model: Fit) -> None:
     state, name = getattr(model, "__dict__", {}), type(model).__name__
     if hasattr(model, "state_dict") and not hasattr(model, "get_params"):
         raise ValueError(
@@ -115,7 +117,7 @@ def _check_fitted(model: Any) -> None:
         raise ValueError(f"This {name} is not fitted yet. Call fit first.")
 
 
-def _check_columns(model: Any, X: Any) -> None:
+def _check_columns(model: Fit, X: MatrixLike) -> None:
     if not (hasattr(model, "feature_names_in_") and hasattr(X, "columns")):
         return
     expected = [str(name) for name in model.feature_names_in_]

@@ -23,7 +23,7 @@ from certus.base import Estimator, check_number, class_codes, generator_of
 from certus.config import config_context
 from certus.conformal import forget_calibration
 from certus.linear_model import LogisticRegression
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Fit, Matrix, MatrixLike, RandomState
 
 __all__ = ["PlattClassifier"]
 
@@ -83,7 +83,7 @@ class PlattClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
     """
 
     def __init__(
-        self, estimator: Any, *, cv: Any = 5, random_state: RandomState = None
+        self, estimator: Fit, *, cv: Any = 5, random_state: RandomState = None
     ) -> None:
         self.estimator = estimator
         self.cv = cv
@@ -123,7 +123,7 @@ class PlattClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
             )
         return self
 
-    def _held_out(self, X: Any, y: Array, codes: Array) -> tuple[Array, Array]:
+    def _held_out(self, X: Matrix, y: Array, codes: Array) -> tuple[Array, Array]:
         """Rows, and their scores by copies that were fitted without them."""
         rows: list[Array] = []
         scores: list[Array] = []
@@ -219,7 +219,7 @@ class PlattClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
         return tags
 
 
-def _scores(model: Any, X: MatrixLike) -> Array:
+def _scores(model: Fit, X: MatrixLike) -> Array:
     """One column for two labels, else one for each label (or pair of them)."""
     if hasattr(model, "decision_function"):
         found = np.asarray(model.decision_function(X), dtype=np.float64)

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Estimator, check_number
 from certus.conformal import forget_calibration
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 __all__ = ["ThresholdClassifier"]
 
@@ -67,7 +67,7 @@ class ThresholdClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
     """
 
     def __init__(
-        self, estimator: Any, *, cutoff: float = 0.5, positive_label: Any = None
+        self, estimator: Fit, *, cutoff: float = 0.5, positive_label: Any = None
     ) -> None:
         self.estimator = estimator
         self.cutoff = cutoff

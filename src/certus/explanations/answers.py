@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.typing import Array
+from certus.typing import Array, Fit
 
 #: Choices of ``output``.
 OUTPUTS = ("auto", "score", "probability", "prediction")
@@ -27,12 +27,12 @@ class Answer(NamedTuple):
     outputs: tuple[str, ...]
     unit: str
 
-    def of(self, model: Any) -> Callable[[Any], Array]:
+    def of(self, model: Fit) -> Callable[[Any], Array]:
         """A function from rows to an array of rows × outputs."""
         return lambda Z: ask(model, self.method, Z)
 
 
-def answer_of(model: Any, output: str, sample: Any) -> Answer:
+def answer_of(model: Fit, output: str, sample: Any) -> Answer:
     """Decide how to ask; ``sample`` is a few rows in the form that the model takes."""
     if not hasattr(model, "predict") and not hasattr(model, "decision_function"):
         if callable(model):
@@ -55,7 +55,7 @@ def answer_of(model: Any, output: str, sample: Any) -> Answer:
     return Answer(method, tuple(labels), words.get(method, "score"))
 
 
-def _classifier_method(model: Any, output: str) -> str:
+def _classifier_method(model: Fit, output: str) -> str:
     margin = _margin_of(model)
     has = {
         "score": margin or hasattr(model, "decision_function"),
@@ -73,13 +73,13 @@ def _classifier_method(model: Any, output: str) -> str:
     return names.get(output, output)
 
 
-def _margin_of(model: Any) -> str:
+def _margin_of(model: Fit) -> str:
     """Libraries whose classifiers give their scores under names of their own."""
     library = type(model).__module__.partition(".")[0]
     return {"xgboost": "xgboost", "lightgbm": "lightgbm"}.get(library, "")
 
 
-def _of_regressor(model: Any, output: str, sample: Any) -> Answer:
+def _of_regressor(model: Fit, output: str, sample: Any) -> Answer:
     if output == "probability":
         raise ValueError(
             f"This {type(model).__name__} predicts numbers and does not give a "
@@ -92,7 +92,7 @@ def _of_regressor(model: Any, output: str, sample: Any) -> Answer:
     return _named(model, "predict", sample, "prediction")
 
 
-def _has_log_link(model: Any, sample: Any) -> bool:
+def _has_log_link(model: Fit, sample: Any) -> bool:
     """Whether the coefficients give the logarithm of the prediction, as in a GLM."""
     coef = getattr(model, "coef_", None)
     if coef is None or np.ndim(coef) != 1 or not hasattr(sample, "shape"):
@@ -105,13 +105,13 @@ def _has_log_link(model: Any, sample: Any) -> bool:
     return not linear and np.allclose(np.log(mu), z, rtol=1e-6, atol=1e-6)
 
 
-def _named(model: Any, method: str, sample: Any, unit: str) -> Answer:
+def _named(model: Fit, method: str, sample: Any, unit: str) -> Answer:
     width = ask(model, method, sample).shape[1]
     names = (unit,) if width == 1 else tuple(f"output {k}" for k in range(width))
     return Answer(method, names, unit)
 
 
-def ask(model: Any, method: str, Z: Any) -> Array:
+def ask(model: Fit, method: str, Z: Any) -> Array:
     """The answers of the model for rows, as an array of rows × outputs."""
     found = np.asarray(_ask(model, method, Z))
     if found.dtype.kind not in "fiub":

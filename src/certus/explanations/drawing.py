@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from certus.results import new_figure
-from certus.typing import Array
+from certus.typing import Array, Axes
 from certus.wording import number, shorten
 
 #: Colours of contributions that raise and lower the prediction, and of the line.
@@ -16,7 +16,9 @@ UP, DOWN, LINE = "#c8553d", "#30638e", "#7a7a7a"
 SHOWN = 12
 
 
-def draw(found: Any, ax: Any, kind: str, row: int, column: Any, output: int) -> Any:
+def draw(
+    found: Any, ax: Axes | None, kind: str, row: int, column: Any, output: int
+) -> Any:
     """Draw one of the figures and return the axes."""
     if kind == "waterfall":
         return waterfall(found, ax, row, output)
@@ -74,7 +76,7 @@ def waterfall(found: Any, ax: Any, row: int, output: int) -> Any:
     return _finish(ax, _unit(found, output))
 
 
-def beeswarm(found: Any, ax: Any, output: int) -> Any:
+def beeswarm(found: Any, ax: Axes | None, output: int) -> Any:
     """All rows, a line of points for each column; colour is the column's value."""
     part = found.values[:, :, output]
     order = np.argsort(-np.abs(part).mean(axis=0), kind="stable")[:SHOWN]
@@ -102,7 +104,9 @@ def beeswarm(found: Any, ax: Any, output: int) -> Any:
     return _finish(ax, f"contribution to the {_unit(found, output)}")
 
 
-def dependence(found: Any, ax: Any, column: Any, output: int, line: bool) -> Any:
+def dependence(
+    found: Any, ax: Axes | None, column: Any, output: int, line: bool
+) -> Any:
     """The value of one column against its contribution, a point for each row."""
     name = str(column) if column is not None else found.top(output=output)[0]
     if name not in found.columns:
@@ -149,7 +153,7 @@ def _unit(found: Any, output: int) -> str:
     return unit if len(found.outputs) == 1 else f"{unit} of {found.outputs[output]}"
 
 
-def _finish(ax: Any, label: str) -> Any:
+def _finish(ax: Axes, label: str) -> Any:
     ax.set_xlabel(label)
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)

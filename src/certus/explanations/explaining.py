@@ -29,7 +29,7 @@ from certus.explanations.games import MixingGame, game_of
 from certus.explanations.linear import coefficients, linear_contributions
 from certus.explanations.sampling import number_of_draws, sampled_contributions
 from certus.explanations.trees import ReadTrees, tree_contributions, trees_of
-from certus.typing import Array, MatrixLike, RandomState
+from certus.typing import Array, Fit, MatrixLike, RandomState
 from certus.verify import Played, ToldShares, explained_claims
 
 __all__ = ["explain"]
@@ -48,7 +48,7 @@ WAYS = {
 
 
 def explain(
-    model: Any,
+    model: Fit,
     X: MatrixLike,
     background: MatrixLike | None = None,
     *,
@@ -150,7 +150,7 @@ def explain(
     )
 
 
-def shares_alone(model: Any, X: MatrixLike, background: MatrixLike) -> Array:
+def shares_alone(model: Fit, X: MatrixLike, background: MatrixLike) -> Array:
     """The contributions without a certificate, for measurements."""
     game = game_of(model, X, background, "auto")
     return _contributions(game, "auto", BUDGET, 0).values
@@ -165,7 +165,7 @@ class _Shares(NamedTuple):
 
 
 def _contributions(
-    game: MixingGame, method: str, most: int, random_state: Any
+    game: MixingGame, method: str, most: int, random_state: RandomState
 ) -> _Shares:
     """Choose the way: a closed form, the definition, or sampled orders."""
     if method != "sampled":
@@ -222,7 +222,12 @@ def _certificate(
 
 
 def recheck(
-    told: ToldShares, model: Any, X: Any, background: Any, tol: float | None, level: str
+    told: ToldShares,
+    model: Fit,
+    X: MatrixLike,
+    background: Any,
+    tol: float | None,
+    level: str,
 ) -> Certificate:
     """Read model, rows and background again, and let the verifier check the parts."""
     game = game_of(model, X, background, "auto")

@@ -21,7 +21,7 @@ from certus.explanations.answers import Answer, answer_of, ask
 from certus.explanations.owners import owners_of
 from certus.explanations.rows import StackedRows, read_rows
 from certus.tables.errors import did_you_mean
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Fit, MatrixLike
 
 #: Cells of a sparse table that may be written out.
 CELLS = 50_000_000
@@ -158,7 +158,7 @@ def game_of(
     return MixingGame(model, rows, answer, inner, table, owner)
 
 
-def _best_of(model: Any) -> Any:
+def _best_of(model: Fit) -> Any:
     if hasattr(model, "best_estimator_"):
         return model.best_estimator_
     if isinstance(model, type):
@@ -185,7 +185,7 @@ def _in_order(model: Any, X: Any) -> Any:
     return X if names == given else X[names]
 
 
-def _check_width(model: Any, rows: StackedRows) -> None:
+def _check_width(model: Fit, rows: StackedRows) -> None:
     expected = getattr(model, "n_features_in_", None)
     if expected is not None and expected != len(rows.columns):
         raise ValueError(
@@ -194,7 +194,7 @@ def _check_width(model: Any, rows: StackedRows) -> None:
         )
 
 
-def _encoded(model: Any, rows: StackedRows) -> tuple[Any, Any, Array | None]:
+def _encoded(model: Fit, rows: StackedRows) -> tuple[Any, Any, Array | None]:
     """The innermost model, all rows as an encoder gives them, and columns' owners."""
     d = len(rows.columns)
     table, owner, inner = None, np.arange(d), model

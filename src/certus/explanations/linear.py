@@ -15,7 +15,7 @@ from scipy import sparse
 
 from certus.explanations.answers import ask
 from certus.explanations.games import MixingGame
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Rows on which coefficients are tried, and cells from which on a compiled loop pays.
 TRIED, COMPILED = 10_000, 1_000_000
@@ -59,7 +59,7 @@ def linear_contributions(game: MixingGame, W: Array) -> Array:
     return found
 
 
-def _grouped(X: Any, centre: Array, w: Array, owner: Any, d: int) -> Array:
+def _grouped(X: MatrixLike, centre: Array, w: Array, owner: Any, d: int) -> Array:
     """Sums over the encoded columns of each column."""
     D = len(w)
     sums = sparse.csr_array((w, (np.arange(D), owner)), shape=(D, d))

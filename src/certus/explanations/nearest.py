@@ -20,7 +20,7 @@ from certus.explanations.additive import has_terms
 from certus.explanations.games import MixingGame, game_of
 from certus.explanations.linear import coefficients
 from certus.results import Result
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Fit, MatrixLike
 from certus.verify import Flip, flip_claims
 from certus.wording import number
 
@@ -100,7 +100,7 @@ class _Moves(NamedTuple):
 
 
 def nearest_change(
-    model: Any,
+    model: Fit,
     row: MatrixLike,
     background: MatrixLike,
     *,

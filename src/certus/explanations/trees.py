@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus._core.threads import run_blocks, slices
+from certus._core.threads import Stop, run_blocks, slices
 from certus.ensemble import read_rows, read_trees
 from certus.explanations.games import MixingGame
+from certus.trees import TreeEnsemble
 from certus.typing import Array
 
 #: Rows that walk together, and groups of trees, each with sums of its own.
@@ -51,7 +52,7 @@ def trees_of(game: MixingGame) -> ReadTrees | None:
     return ReadTrees(trees, Z[: game.rows.n], Z[game.rows.n :])
 
 
-def _last_class(trees: Any, game: MixingGame) -> Any:
+def _last_class(trees: TreeEnsemble, game: MixingGame) -> Any:
     """Of a forest for two classes, the shares of the second one."""
     shares = trees.n_outputs == 2 and game.k == 1 and trees.link == "shares"
     if not shares or trees.n_features != len(np.asarray(game.owner)):
@@ -78,7 +79,7 @@ def tree_contributions(game: MixingGame, read: ReadTrees) -> Array | None:
         XT = np.ascontiguousarray(read.rows[piece].T)
         sums = [np.zeros((XT.shape[1], d, k)) for _ in parts]
 
-        def work(t: int, stop: Any, XT: Array = XT, sums: list[Array] = sums) -> None:
+        def work(t: int, stop: Stop, XT: Array = XT, sums: list[Array] = sums) -> None:
             fine.append(
                 add_trees(
                     *(parts[t].start, parts[t].stop, trees.feature, trees.threshold),
@@ -95,7 +96,7 @@ def tree_contributions(game: MixingGame, read: ReadTrees) -> Array | None:
     return out if all(fine) else None
 
 
-def depth_of(trees: Any) -> int:
+def depth_of(trees: TreeEnsemble) -> int:
     """Steps from a root to the deepest leaf."""
     level, depth = np.asarray(trees.roots), -1
     while len(level):

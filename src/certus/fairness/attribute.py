@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.fairness.groups import groups_of, objects_of
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Fit, MatrixLike
 
 
 class Attributed:
@@ -41,7 +41,7 @@ class Attributed:
             )
 
 
-def read_sensitive(model: Any, X: MatrixLike, sensitive: MatrixLike) -> Array:
+def read_sensitive(model: Fit, X: MatrixLike, sensitive: MatrixLike) -> Array:
     """The attribute, one column for each, from ``sensitive`` or from X."""
     named = model.sensitive_columns
     n = count_rows(X)

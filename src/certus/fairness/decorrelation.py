@@ -9,6 +9,7 @@ better than a constant does. The map needs A for the fit alone, not for new rows
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,12 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
     True
     """
 
-    def __init__(self, amount: float = 1.0, *, sensitive_columns: Any = None) -> None:
+    def __init__(
+        self,
+        amount: float = 1.0,
+        *,
+        sensitive_columns: Sequence[str] | Sequence[int] | None = None,
+    ) -> None:
         self.amount = amount
         self.sensitive_columns = sensitive_columns
 

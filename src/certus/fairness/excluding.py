@@ -40,7 +40,7 @@ from certus.fairness.groups import (
 )
 from certus.fairness.table import GroupTable, make_table, words
 from certus.results import TableResult
-from certus.typing import Array, ArrayLike
+from certus.typing import Array, ArrayLike, MatrixLike
 from certus.wording import plain
 
 _RATES = (
@@ -170,10 +170,10 @@ class Exclusivity(TableResult):
 def exclusivity(
     y_true: ArrayLike,
     y_pred: ArrayLike,
-    sensitive: Any,
+    sensitive: MatrixLike,
     *,
     positive: Any = None,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     delta: float = 0.05,
 ) -> Exclusivity:
     """Which criteria cannot hold together on these data, and by how much.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certus.results import new_figure
-from certus.typing import Array
+from certus.typing import Array, Axes
 
 if TYPE_CHECKING:
     from certus.fairness.table import GroupTable
@@ -51,7 +51,7 @@ def _reach(values: Array, low: Array, high: Array) -> Array:
     return np.maximum(np.nan_to_num(ends), 0.0)
 
 
-def _by_group(ax: Any, table: GroupTable, i: int, names: bool) -> None:
+def _by_group(ax: Axes, table: GroupTable, i: int, names: bool) -> None:
     """A dot and its interval for each group."""
     from certus.fairness.table import words
 
@@ -66,7 +66,7 @@ def _by_group(ax: Any, table: GroupTable, i: int, names: bool) -> None:
     ax.set_title(table.gaps[i].verdict, fontsize=8.5, loc="left", color="0.3")
 
 
-def _by_bin(ax: Any, table: GroupTable, rows: list[int]) -> None:
+def _by_bin(ax: Axes, table: GroupTable, rows: list[int]) -> None:
     """A line for each group, slightly apart so that intervals can be told."""
     from certus.fairness.table import words
 

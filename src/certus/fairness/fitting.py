@@ -10,11 +10,11 @@ from sklearn import config_context
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 
 def fit_weighted(
-    estimator: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
+    estimator: Fit, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> Any:
     """Fit with weights; those of a pipeline go to its last step."""
     if sample_weight is None:
@@ -32,7 +32,7 @@ def fit_weighted(
     )
 
 
-def scores_of(estimator: Any, X: MatrixLike, classes: Array) -> Array:
+def scores_of(estimator: Fit, X: MatrixLike, classes: Array) -> Array:
     """A score of each row for the second of two classes."""
     if [*getattr(estimator, "classes_", classes)] != [*classes]:
         raise ValueError(
@@ -64,7 +64,7 @@ def scores_of(estimator: Any, X: MatrixLike, classes: Array) -> Array:
 
 
 def fit_sensitive(
-    model: Any, X: MatrixLike, y: ArrayLike, sensitive: MatrixLike
+    model: Fit, X: MatrixLike, y: ArrayLike, sensitive: MatrixLike
 ) -> Any:
     """Fit, and pass the attribute to the step that needs it as an argument."""
     with config_context(enable_metadata_routing=False):
@@ -80,7 +80,7 @@ def fit_sensitive(
         return model.fit(X, y)
 
 
-def decide(model: Any, X: MatrixLike, sensitive: MatrixLike) -> Array:
+def decide(model: Fit, X: MatrixLike, sensitive: MatrixLike) -> Array:
     """Decisions, with the attribute where they depend on it."""
     last = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not _asks(last, "predict"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from certus._core.rows import known_codes, labelled_weights, row_weights
-from certus.typing import Array, ArrayLike
+from certus.typing import Array, ArrayLike, Fit
 
 #: Models whose parameter stands beside the sum of the losses: "C" or "alpha".
 BESIDE_SUM = {
@@ -39,7 +39,7 @@ BESIDE_MEAN = {
 _NO_L2 = {"Lasso", "LassoCV", "LinearRegression", "QuantileRegressor"}
 
 
-def level_of(model: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> float:
+def level_of(model: Fit, y: ArrayLike, sample_weight: ArrayLike | None) -> float:
     """Alpha of ½·alpha·‖w‖² beside the mean loss of a fitted linear model."""
     kinds = [cls.__name__ for cls in type(model).__mro__ if _is_linear(cls)]
     if not kinds:
@@ -63,7 +63,7 @@ def _is_linear(cls: type) -> bool:
 
 
 def _levels(
-    model: Any, kind: str, y: ArrayLike, sample_weight: ArrayLike | None
+    model: Fit, kind: str, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> Array:
     """The levels of a model's problems; empty where a penalty is another one."""
     if kind in _NO_L2 or _has_l1(model):
@@ -77,20 +77,20 @@ def _levels(
     return levels / _total_weight(model, kind, y, sample_weight)
 
 
-def _has_l1(model: Any) -> bool:
+def _has_l1(model: Fit) -> bool:
     ratio = _chosen(model, "l1_ratio")
     if getattr(model, "penalty", "deprecated") in ("l1", "elasticnet", None):
         return True
     return bool(ratio is not None and np.any(np.asarray(ratio) != 0))
 
 
-def _chosen(model: Any, name: str) -> Any:
+def _chosen(model: Fit, name: str) -> Any:
     """A parameter, or the value that the model chose for it."""
     return getattr(model, f"{name}_", getattr(model, name, None))
 
 
 def _total_weight(
-    model: Any, kind: str, y: ArrayLike, sample_weight: ArrayLike | None
+    model: Fit, kind: str, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> float:
     if getattr(model, "class_weight", None) is None:
         return float(row_weights(sample_weight, len(np.asarray(y))).sum())

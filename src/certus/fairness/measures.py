@@ -25,7 +25,7 @@ from certus.fairness.groups import (
 )
 from certus.fairness.scored import of_scores, rates_by_score
 from certus.fairness.table import GroupTable, make_table
-from certus.typing import ArrayLike
+from certus.typing import ArrayLike, MatrixLike
 
 
 def independence(
@@ -99,11 +99,11 @@ def independence(
 def separation(
     y_true: ArrayLike,
     y_pred: ArrayLike,
-    sensitive: Any,
+    sensitive: MatrixLike,
     *,
     scores: bool | None = None,
     positive: Any = None,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:
@@ -160,13 +160,13 @@ def separation(
 
 def sufficiency(
     y_true: ArrayLike,
-    y_pred: Any,
-    sensitive: Any,
+    y_pred: ArrayLike,
+    sensitive: MatrixLike,
     *,
     scores: bool | None = None,
     positive: Any = None,
     bins: Any = 10,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:

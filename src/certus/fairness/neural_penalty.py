@@ -24,7 +24,7 @@ from certus.fairness.attribute import basis_of
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 
 def explained_variance(z: Tensor, u: Tensor, s: Tensor | None) -> Tensor:
@@ -91,7 +91,7 @@ def fit_network(
 
 
 def measure_network(
-    model: Any,
+    model: Fit,
     witness: Any,
     X: MatrixLike,
     y: ArrayLike,

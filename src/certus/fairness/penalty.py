@@ -10,6 +10,7 @@ the plain one, so the estimator's own solver and certificate can be used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from certus.certificate import Claim, Evidence, Strength
 from certus.config import config_context
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.levels import level_of
-from certus.typing import Array, ArrayLike, MatrixLike
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 
 def _has(method: str) -> Any:
@@ -124,7 +125,11 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
     """
 
     def __init__(
-        self, estimator: Any, *, alpha: float = 1.0, sensitive_columns: Any = None
+        self,
+        estimator: Fit,
+        *,
+        alpha: float = 1.0,
+        sensitive_columns: Sequence[str] | Sequence[int] | None = None,
     ) -> None:
         self.estimator = estimator
         self.alpha = alpha
@@ -132,7 +137,12 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
 
     @certified_fit
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, sensitive: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive: Any = None,
     ) -> Any:
         """Fit to data whose attribute is known.
 
@@ -165,7 +175,11 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         return bool(kinds & {"NeuralModel", "MultilayerPerceptron"})
 
     def _fit_linear(
-        self, X: Any, y: ArrayLike, sample_weight: Any, sensitive: MatrixLike
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        sensitive: MatrixLike,
     ) -> Fitted:
         self._refuse_text(X, sensitive)
         given = X

@@ -35,7 +35,7 @@ from certus.fairness.table import words
 from certus.linear_model import LogisticRegression
 from certus.results import TableResult, draw_intervals
 from certus.tables import TableEncoder
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Axes, Fit, MatrixLike
 
 _SHOWN = 5
 
@@ -140,7 +140,7 @@ class Recovery(TableResult):
         names = ("counts", "auc", "auc_low", "auc_high")
         return {"group": groups, **{name: getattr(self, name) for name in names}}
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw the area under the curve of each group; returns the axes.
 
         Parameters
@@ -157,7 +157,7 @@ def recovery(
     X: Any,
     sensitive: MatrixLike,
     *,
-    estimator: Any = None,
+    estimator: Fit | None = None,
     folds: int = 5,
     delta: float = 0.05,
     random_state: int = 0,
@@ -246,7 +246,7 @@ def _deal(y: Array, folds: int, random_state: int) -> Any:
 
 
 def _judge(
-    model: Any, X: MatrixLike, y: Array, k: int, train: Array, test: Array
+    model: Fit, X: MatrixLike, y: Array, k: int, train: Array, test: Array
 ) -> tuple[list[float], float, Array]:
     """Areas by group, the share guessed right, and the fewest rows of each side."""
     fitted = clone(model).fit(take(X, train), y[train])
@@ -275,7 +275,7 @@ def _check_groups(labels: tuple[Any, ...], counts: Array) -> None:
         )
 
 
-def _scores(model: Any, X: MatrixLike) -> Array:
+def _scores(model: Fit, X: MatrixLike) -> Array:
     """One column of scores for each group."""
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(X), dtype=float)

@@ -14,6 +14,7 @@ the mixture less the Lagrangian's least value is the gap.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from certus.fairness.fitting import fit_weighted
 from certus.fairness.game import Game, MultiplierWalk, even
 from certus.fairness.programme import Mixture, shares_of
 from certus.fairness.thresholds import RandomisedDecisions
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Fit, MatrixLike, RandomState
 
 #: Classifiers without any gain before the search ends: an estimator that
 #: minimises another loss than the error does not always give the best answer.
@@ -122,14 +123,14 @@ class GroupReduction(RandomisedDecisions):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Fit,
         *,
         criterion: str = "separation",
         max_difference: float = 0.01,
         tol: float = 1e-3,
         max_iter: int = 50,
         max_time: float | None = None,
-        sensitive_columns: Any = None,
+        sensitive_columns: Sequence[str] | Sequence[int] | None = None,
         random_state: RandomState = None,
     ) -> None:
         self.estimator = estimator
@@ -143,7 +144,12 @@ class GroupReduction(RandomisedDecisions):
 
     @certified_fit
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, sensitive: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive: Any = None,
     ) -> Any:
         """Fit the classifiers and mix them.
 
@@ -317,7 +323,7 @@ class GroupReduction(RandomisedDecisions):
             raise AttributeError("GroupReduction has no classifier.") from None
 
 
-def _answer(model: Any, worth: Array, X: MatrixLike, s: Array) -> Any:
+def _answer(model: Fit, worth: Array, X: MatrixLike, s: Array) -> Any:
     """The classifier for which choosing each row is worth this; None if trivial."""
     wanted = worth > 0
     size = np.abs(worth)
@@ -328,12 +334,12 @@ def _answer(model: Any, worth: Array, X: MatrixLike, s: Array) -> Any:
     return fit_weighted(clone(model.estimator), X, labels, weights)
 
 
-def _chosen(model: Any, estimator: Any, X: MatrixLike) -> Array:
+def _chosen(model: Fit, estimator: Fit, X: MatrixLike) -> Array:
     return np.asarray(estimator.predict(X)) == model.classes_[1]
 
 
 def _search_claims(
-    game: Game, model: Any, witness: Any, X: MatrixLike, s: Array, level: str = "quick"
+    game: Game, model: Fit, witness: Any, X: MatrixLike, s: Array, level: str = "quick"
 ) -> list[Claim]:
     """What the estimator gains where it is fitted against the multipliers answered."""
     multipliers = np.asarray(getattr(witness, "answered", None))

@@ -42,12 +42,12 @@ _UNBOUNDED = (
 
 def calibration(
     y_true: ArrayLike,
-    scores: Any,
-    sensitive: Any,
+    scores: ArrayLike,
+    sensitive: MatrixLike,
     *,
     positive: Any = None,
     bins: Any = 10,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:

@@ -9,6 +9,7 @@ so that the best rule is the solution of a linear programme over its corners.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from certus.evidence import MultipliersWitness
 from certus.fairness.attribute import Attributed, group_numbers
 from certus.fairness.fitting import fit_weighted, scores_of
 from certus.fairness.programme import Shares, best_mixture, shares_of
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Fit, MatrixLike, RandomState
 
 
 class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estimator):
@@ -197,13 +198,13 @@ class GroupThresholds(RandomisedDecisions):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Fit,
         *,
         criterion: str = "separation",
         max_difference: float = 0.0,
         objective: str = "accuracy",
         prefit: bool = False,
-        sensitive_columns: Any = None,
+        sensitive_columns: Sequence[str] | Sequence[int] | None = None,
         random_state: RandomState = None,
     ) -> None:
         self.estimator = estimator
@@ -216,7 +217,12 @@ class GroupThresholds(RandomisedDecisions):
 
     @certified_fit
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, sensitive: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive: Any = None,
     ) -> Any:
         """Fit the estimator, unless it is fitted already, and choose the thresholds.
 

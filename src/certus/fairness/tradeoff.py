@@ -20,7 +20,7 @@ from certus.fairness.fitting import decide, fit_sensitive
 from certus.fairness.measures import independence, separation, sufficiency
 from certus.fairness.table import GroupTable
 from certus.results import TableResult, new_figure
-from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, Axes, Fit, MatrixLike, RandomState
 
 #: How decisions are judged.
 MEASURES = ("independence", "separation", "sufficiency")
@@ -83,7 +83,7 @@ class Frontier(TableResult):
     def __repr__(self) -> str:  # the prompt shows the text
         return str(self)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Any:
         """Draw accuracy against the difference between groups.
 
         Parameters
@@ -120,7 +120,7 @@ class Frontier(TableResult):
 
 
 def frontier(
-    estimator: Any,
+    estimator: Fit,
     X: MatrixLike,
     y: ArrayLike,
     sensitive: MatrixLike,

@@ -22,7 +22,7 @@ from certus.bounds import (
 )
 from certus.conformal import label_scores, predictions
 from certus.results import Result
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 __all__ = ["CoverageWatch", "watch_coverage"]
 
@@ -104,7 +104,12 @@ class CoverageWatch(Result):
 
 
 def watch_coverage(
-    model: Any, X: Any, y: Any, coverage: float, ordered: bool, delta: float
+    model: Fit,
+    X: MatrixLike,
+    y: ArrayLike,
+    coverage: float,
+    ordered: bool,
+    delta: float,
 ) -> CoverageWatch:
     """Judge the intervals or sets of a calibrated model on rows with true targets."""
     held = _held(model, X, y, coverage)
@@ -130,7 +135,7 @@ def watch_coverage(
     )
 
 
-def _held(model: Any, X: Any, y: Any, coverage: float) -> Array:
+def _held(model: Fit, X: MatrixLike, y: ArrayLike, coverage: float) -> Array:
     """Whether each interval or set contains the true target."""
     if hasattr(model, "classes_"):
         inside = np.asarray(model.predict_set(X, coverage))
@@ -141,7 +146,7 @@ def _held(model: Any, X: Any, y: Any, coverage: float) -> Array:
     return np.asarray((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
 
 
-def _scores(model: Any, X: Any, y: Any) -> tuple[Array, Array] | None:
+def _scores(model: Fit, X: MatrixLike, y: ArrayLike) -> tuple[Array, Array] | None:
     """Scores of the calibration rows and of these; None where there are none.
 
     After a refit, those of the model before: no row was left to calibrate another on.
@@ -164,7 +169,7 @@ def _scores(model: Any, X: Any, y: Any) -> tuple[Array, Array] | None:
     return calibration, np.where(own < 0, np.inf, S[np.arange(len(own)), own])
 
 
-def _codes(model: Any, y: Any) -> Array:
+def _codes(model: Fit, y: ArrayLike) -> Array:
     """The place of each label among those of the model; −1 for a new label."""
     place = {str(label): at for at, label in enumerate(model.classes_)}
     return np.array([place.get(str(label), -1) for label in np.asarray(y).tolist()])

@@ -19,7 +19,7 @@ from certus.monitoring.coverage import CoverageWatch, watch_coverage
 from certus.results import TableResult
 from certus.tables.errors import TableError
 from certus.tables.pipeline import TablePipeline, read_target
-from certus.typing import ArrayLike, MatrixLike
+from certus.typing import ArrayLike, Fit, MatrixLike
 
 __all__ = ["Watch", "watch"]
 
@@ -76,7 +76,7 @@ class Watch(TableResult):
 
 
 def watch(
-    model: Any,
+    model: Fit,
     X: MatrixLike,
     y: ArrayLike | None = None,
     *,
@@ -156,7 +156,7 @@ def watch(
 
 
 def _judged(
-    model: Any,
+    model: Fit,
     X: Any,
     y: ArrayLike,
     coverage: float,

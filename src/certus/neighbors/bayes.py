@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from certus.base import check_number
 from certus.results import Result
-from certus.typing import Array, MatrixLike, RandomState
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,9 @@ class BayesClassifier:
     True
     """
 
-    def __init__(self, priors: Any, densities: Any, classes: Any = None) -> None:
+    def __init__(
+        self, priors: ArrayLike, densities: Any, classes: ArrayLike | None = None
+    ) -> None:
         self.priors = np.asarray(priors, dtype=np.float64)
         self.densities = list(densities)
         k = len(self.densities)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numbers
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,11 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         self,
         n_neighbors: int = 5,
         *,
-        weights: Any = "uniform",
+        weights: str | Callable[..., Any] = "uniform",
         algorithm: str = "auto",
         leaf_size: int = 30,
         p: float = 2,
-        metric: Any = "minkowski",
+        metric: str | Callable[..., float] = "minkowski",
         metric_params: dict[str, Any] | None = None,
         n_jobs: int | None = None,
     ) -> None:

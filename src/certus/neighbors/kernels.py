@@ -124,12 +124,12 @@ def _merge(
 
 @register_jitable
 def _sparse(
-    qi: Any,
-    qv: Any,
+    qi: Array,
+    qv: Array,
     a0: int,
     a_end: int,
-    xi: Any,
-    xv: Any,
+    xi: Array,
+    xv: Array,
     b0: int,
     b_end: int,
     code: int,

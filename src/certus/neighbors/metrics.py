@@ -10,6 +10,7 @@ rows, and "precomputed" go through scikit-learn's ``pairwise_distances``.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from sklearn.metrics import pairwise_distances
 
 from certus.base import check_number
 from certus.neighbors.kernels import CHEBYSHEV, EUCLIDEAN, MANHATTAN, MINKOWSKI
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 _CODES = {
     "euclidean": EUCLIDEAN,
@@ -62,7 +63,10 @@ class NeighborMetric(NamedTuple):
 
 
 def resolve(
-    metric: Any, p: Any, metric_params: dict[str, Any] | None, n_features: int
+    metric: str | Callable[..., float],
+    p: Any,
+    metric_params: dict[str, Any] | None,
+    n_features: int,
 ) -> tuple[NeighborMetric, Any, dict[str, Any]]:
     """The metric, and scikit-learn's ``effective_metric_`` and its parameters."""
     params = dict(metric_params or {})
@@ -141,7 +145,7 @@ def _known(metric: Any) -> bool:
     return True
 
 
-def _check_weights(weights: Any, n_features: int) -> Array:
+def _check_weights(weights: ArrayLike, n_features: int) -> Array:
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (n_features,) or not np.isfinite(w).all() or w.min() < 0:
         raise ValueError(

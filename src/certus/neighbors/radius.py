@@ -25,7 +25,7 @@ from certus.neighbors import kernels
 from certus.neighbors.metrics import NeighborMetric
 from certus.neighbors.search import limits, search
 from certus.neighbors.tree import CLOSE
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Matrix, MatrixLike
 
 #: Distances of one block of queries, and coordinates compared at a time.
 BLOCK, CELLS = 1 << 22, 1 << 20
@@ -42,7 +42,7 @@ Pairs = tuple[Array, Array, Array]
 
 def within(
     X: MatrixLike,
-    Q: Any,
+    Q: Matrix,
     radius: float,
     metric: NeighborMetric,
     own: bool,

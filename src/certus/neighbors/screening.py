@@ -29,7 +29,7 @@ from certus._core.threads import Stop, run_blocks, slices
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import NeighborMetric
-from certus.typing import Array
+from certus.typing import Array, Matrix
 
 #: Queries handled together; with their tiles this sets the memory of a search.
 SLAB = 16_384
@@ -118,7 +118,7 @@ class SparseScreen:
         self.lost = (longest + 1) * 2.0**-1020
         self.relative = 8 * (longest + 4) * 2.0**-53
 
-    def queries(self, Q: Any) -> tuple[Any, Array, Array]:
+    def queries(self, Q: Matrix) -> tuple[Any, Array, Array]:
         """The queries and their squared norms; none is too far away."""
         return Q, _square_norms(Q), np.zeros(Q.shape[0], dtype=bool)
 
@@ -129,7 +129,7 @@ class SparseScreen:
             shrunk = _square_norms(rows) * (1.0 - 2.1 * self.slack)
             yield [(part.start, (rows.T.tocsr(), shrunk))]
 
-    def scores(self, q: Any, rows: tuple[Any, Array], room: Array) -> Array:
+    def scores(self, q: Array, rows: tuple[Any, Array], room: Array) -> Array:
         """Scores of queries against rows."""
         product = (q @ rows[0]).toarray()
         product *= -2.0
@@ -142,7 +142,7 @@ def _square_norms(X: Any) -> Array:
 
 
 def screened(
-    X: Any, Q: Any, k: int, metric: NeighborMetric, own: Array
+    X: Any, Q: Matrix, k: int, metric: NeighborMetric, own: Array
 ) -> tuple[Array, Array]:
     """Squared distances and rows of the k nearest, as ``compare.nearest`` has them."""
     side = SparseScreen(X) if sparse.issparse(X) else DenseScreen(X)
@@ -154,7 +154,11 @@ def screened(
 
 
 def _search(
-    side: DenseScreen | SparseScreen, Q: Any, k: int, metric: NeighborMetric, own: Array
+    side: DenseScreen | SparseScreen,
+    Q: Any,
+    k: int,
+    metric: NeighborMetric,
+    own: Array,
 ) -> tuple[Array, Array]:
     q, norms, far = side.queries(Q)
     keep = min(side.n, spare(k))
@@ -189,8 +193,8 @@ def _search(
 
 def _second(
     side: DenseScreen | SparseScreen,
-    Q: Any,
-    q: Any,
+    Q: Matrix,
+    q: Array,
     rows: Array,
     bound: Array,
     k: int,

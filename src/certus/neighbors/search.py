@@ -24,7 +24,7 @@ from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import NeighborMetric
 from certus.neighbors.screening import WIDEST, screened, spare
 from certus.neighbors.tree import through_tree
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, Matrix, MatrixLike
 
 #: Distances of one block, for metrics without a loop of their own.
 BLOCK = 1 << 23
@@ -90,7 +90,7 @@ def search(
 
 
 def _vanished(
-    X: Any, Q: Any, value: Array, index: Array, metric: NeighborMetric
+    X: Any, Q: Matrix, value: Array, index: Array, metric: NeighborMetric
 ) -> Array:
     """Queries some of whose squared distances are too small to be compared."""
     if metric.code != kernels.EUCLIDEAN:
@@ -107,7 +107,7 @@ def _vanished(
     return np.unique(tiny[0][differ])
 
 
-def _screens(X: Any, Q: Any, k: int, metric: NeighborMetric) -> bool:
+def _screens(X: Matrix, Q: Matrix, k: int, metric: NeighborMetric) -> bool:
     """Whether screening pays, and its bound holds."""
     euclidean = metric.code == kernels.EUCLIDEAN
     few = Q.shape[0] < FEW and not sparse.issparse(X)
@@ -189,7 +189,7 @@ def _from_graph(Q: Any, k: int, own: Array) -> tuple[Array, Array]:
 
 
 def _pairwise(
-    X: Any, Q: Any, k: int, metric: NeighborMetric, own: Array
+    X: Matrix, Q: Matrix, k: int, metric: NeighborMetric, own: Array
 ) -> tuple[Array, Array]:
     value = np.empty((Q.shape[0], k))
     index = np.empty((Q.shape[0], k), dtype=np.int64)

@@ -10,7 +10,7 @@ are linear systems and are solved as such: nothing depends on how long an iterat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,13 @@ from certus.semi_supervised.systems import (
     solve_clamped,
     solve_spread,
 )
-from certus.typing import Array, MatrixLike
+from certus.typing import Array, GraphLike, Matrix, MatrixLike
 
 #: Rows that are predicted together.
 TOGETHER = 1024
 
 
-def _count_nodes(X: Any, y: Any, graph: Any) -> int | None:
+def _count_nodes(X: Any, y: Any, graph: GraphLike | None) -> int | None:
     """How many nodes there are; edges say nothing of the last ones without any."""
     if X is not None:
         return int(np.shape(X)[0])
@@ -61,11 +61,11 @@ class _GraphLabels(ClassifierMixin, Estimator):
     """What propagation and spreading share; abstract."""
 
     def _solution(
-        self, W: Any, same: bool, codes: Array, k: int, on_step: OnStep
+        self, W: Matrix, same: bool, codes: Array, k: int, on_step: OnStep
     ) -> SystemSolution:
         raise NotImplementedError
 
-    def _fit(self, X: Any, y: Any, graph: Any) -> Fitted:
+    def _fit(self, X: Any, y: Any, graph: GraphLike | None) -> Fitted:
         self._check()
         monitor = Monitor(self, X, y, max_time=self.max_time)
         names, given = None, X
@@ -119,7 +119,7 @@ class _GraphLabels(ClassifierMixin, Estimator):
         check_number("tol", self.tol)
         check_number("max_time", self.max_time, none=True)
 
-    def _read_X(self, X: Any, reset: bool) -> Any:
+    def _read_X(self, X: MatrixLike, reset: bool) -> Any:
         X = validate_data(
             self,
             X,
@@ -131,7 +131,7 @@ class _GraphLabels(ClassifierMixin, Estimator):
         require_finite(X, type(self).__name__)
         return X
 
-    def _weights(self, X: Any) -> Any:
+    def _weights(self, X: Matrix) -> Any:
         """The graph of the rows, by neighbours or by a function."""
         if self.kernel == "knn":
             k = int(self.n_neighbors)
@@ -183,7 +183,7 @@ class _GraphLabels(ClassifierMixin, Estimator):
         even = np.full_like(found, 1.0 / found.shape[1])
         return np.divide(found, total, out=even, where=total > 0)
 
-    def _near(self, X: Any) -> Array:
+    def _near(self, X: Matrix) -> Array:
         """Weighted sums of the distributions of the rows of the fit."""
         if self.kernel == "knn":
             near = NearestNeighbors(n_neighbors=int(self.n_neighbors)).fit(self.X_)
@@ -284,7 +284,7 @@ class LabelPropagation(_GraphLabels):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: str | Callable[..., Any] = "rbf",
         *,
         gamma: float = 20,
         n_neighbors: int = 7,
@@ -318,7 +318,7 @@ optional
         return self._fit(X, y, graph)
 
     def _solution(
-        self, W: Any, same: bool, codes: Array, k: int, on_step: OnStep
+        self, W: Matrix, same: bool, codes: Array, k: int, on_step: OnStep
     ) -> SystemSolution:
         return solve_clamped(W, same, codes, k, int(self.max_iter), on_step)
 
@@ -393,7 +393,7 @@ class LabelSpreading(_GraphLabels):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: str | Callable[..., Any] = "rbf",
         *,
         gamma: float = 20,
         n_neighbors: int = 7,
@@ -432,7 +432,7 @@ optional
         return self._fit(X, y, graph)
 
     def _solution(
-        self, W: Any, same: bool, codes: Array, k: int, on_step: OnStep
+        self, W: Matrix, same: bool, codes: Array, k: int, on_step: OnStep
     ) -> SystemSolution:
         most, alpha = int(self.max_iter), float(self.alpha)
         return solve_spread(W, same, codes, k, alpha, most, on_step)

@@ -24,7 +24,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from certus.certificate import Status
 from certus.edge_kernels import product
-from certus.typing import Array
+from certus.typing import Array, DTypeLike, Matrix
 
 #: Up to this many unknowns, a system is factored.
 DENSE = 2_000
@@ -55,7 +55,7 @@ class SystemSolution(NamedTuple):
     status: Status
 
 
-def rbf_weights(X: Any, gamma: float) -> Array:
+def rbf_weights(X: Matrix, gamma: float) -> Array:
     """exp(−gamma·‖x − x'‖²) of all pairs of rows, by one product of matrices."""
     if sparse.issparse(X):
         return np.asarray(rbf_kernel(X.astype(np.float64), gamma=gamma))
@@ -70,7 +70,7 @@ def rbf_weights(X: Any, gamma: float) -> Array:
     return np.exp(K, out=K)
 
 
-def times(W: Any, X: Array) -> Array:
+def times(W: Matrix, X: Array) -> Array:
     """W·X for a sparse or dense matrix."""
     return product(W, X) if sparse.issparse(W) else np.asarray(W @ X)
 
@@ -86,7 +86,7 @@ def without_loops(W: Any) -> Any:
     return sparse.csr_array((A.data[apart], ends), shape=A.shape)
 
 
-def part(W: Any, rows: Array, columns: Array) -> Any:
+def part(W: Matrix, rows: Array, columns: Array) -> Any:
     """Some rows and columns; a view of a dense W where both are stretches."""
     if sparse.issparse(W):
         return W[rows][:, columns]
@@ -99,7 +99,7 @@ def part(W: Any, rows: Array, columns: Array) -> Any:
     return W[tuple(spans)]
 
 
-def row_sums(W: Any, axis: int = 1) -> Array:
+def row_sums(W: Matrix, axis: int = 1) -> Array:
     """Sums of rows, or of columns."""
     return np.asarray(W.sum(axis=axis), dtype=np.float64).ravel()
 
@@ -111,7 +111,7 @@ def is_symmetric(W: Any) -> bool:
     return bool(np.array_equal(W, W.T))
 
 
-def reached(W: Any, labelled: Array) -> Array:
+def reached(W: Matrix, labelled: Array) -> Array:
     """Which nodes have a path to a label."""
     n = len(labelled)
     if not sparse.issparse(W):
@@ -143,7 +143,7 @@ def one_hot(codes: Array, k: int) -> Array:
 
 
 def solve_clamped(
-    W: Any, same: bool, codes: Array, k: int, max_iter: int, on_step: OnStep
+    W: Matrix, same: bool, codes: Array, k: int, max_iter: int, on_step: OnStep
 ) -> SystemSolution:
     """The harmonic function with the labels as its boundary.
 
@@ -180,7 +180,7 @@ class System(NamedTuple):
     same: bool  # whether S is symmetric
     alpha: float  # the largest eigenvalue of S is at most this
 
-    def scaled(self, dtype: Any = np.float64, copy: bool = False) -> Any:
+    def scaled(self, dtype: DTypeLike = np.float64, copy: bool = False) -> Any:
         """S; a dense W of this type is overwritten unless it is copied."""
         with np.errstate(over="ignore"):
             left, right = self.left.astype(dtype), self.right.astype(dtype)
@@ -213,7 +213,7 @@ class System(NamedTuple):
 
 
 def solve_spread(
-    W: Any,
+    W: Matrix,
     same: bool,
     codes: Array,
     k: int,
@@ -276,7 +276,7 @@ def _by_factor(system: System, B: Array) -> Array | None:
     return Z if worst < 1.0 else None
 
 
-def _refined(system: System, B: Array, dtype: Any) -> tuple[Array, float]:
+def _refined(system: System, B: Array, dtype: DTypeLike) -> tuple[Array, float]:
     """By a factor in this precision; the residual that is left, as a share."""
     A = system.scaled(dtype, copy=True)
     np.negative(A, out=A)
@@ -362,7 +362,7 @@ def conjugate_gradients(
 
 
 def _bicgstab(
-    S: Any, B: Array, max_iter: int, on_step: OnStep
+    S: Matrix, B: Array, max_iter: int, on_step: OnStep
 ) -> tuple[Array, int, Status]:
     """A column at a time, for systems that are not symmetric."""
     n, most, status = len(B), 0, Status.SOLVED
