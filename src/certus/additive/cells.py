@@ -80,7 +80,7 @@ def codes_of(X: Array, terms: list[Term], categorical: Array) -> Array:
 
 
 def neighbours(shape: tuple[int, ...], ordered: tuple[bool, ...]) -> Array:
-    """Pairs of neighbouring cells along the ordered axes, that of holes left out."""
+    """Pairs of neighbouring cells along the ordered axes, without missing values."""
     index = np.arange(int(np.prod(shape))).reshape(shape)
     found = [np.zeros((0, 2), dtype=np.intp)]
     for axis, in_order in enumerate(ordered):

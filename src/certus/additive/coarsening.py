@@ -1,8 +1,8 @@
 """The same problem with wider cells, on which the strength of penalties is found.
 
-A penalty says how rough a shape may be, whatever its cells: with c times as many cells,
-differences between neighbours are c times smaller, and there are c times more of them.
-Most rounds of a search can be made with few cells, where they cost little.
+A penalty limits how rough a shape may be, however many cells it has: with c times the
+number of cells, differences between neighbours are c times smaller, and there are c
+times more of them. Most rounds of a search can use few cells, which takes little time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Coarse(NamedTuple):
     scale: TermLevels
 
     def levels(self, fine: TermLevels) -> TermLevels:
-        """The levels that do here what these do in the finer problem."""
+        """The levels here that correspond to these levels of the finer problem."""
         return TermLevels(*(level / s for level, s in zip(fine, self.scale)))
 
     def refined(self, levels: TermLevels) -> TermLevels:

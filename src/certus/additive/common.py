@@ -212,7 +212,7 @@ def main_terms(
 
 
 def fixed_levels(layout: CellLayout, alpha: float) -> TermLevels:
-    """The levels that a given ``alpha`` means."""
+    """The levels that follow from a given ``alpha``."""
     cells = np.diff(layout.starts).astype(float)
     return TermLevels(SMOOTH * alpha / cells, SHRINK * alpha / cells)
 
@@ -304,7 +304,7 @@ def fit_additive(
 
 
 def attributes(run: Run, terms: list[Term], p: Additive) -> dict[str, Any]:
-    """The fitted attributes, as of now."""
+    """The fitted attributes at this point."""
     k, layout = len(run.b), p.layout
     shapes, means = [], np.empty((len(terms), k))
     for t, (start, end) in enumerate(zip(layout.starts, layout.starts[1:])):

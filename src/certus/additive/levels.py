@@ -1,9 +1,10 @@
 """Choose the strength of both penalties of every term from the data of the fit.
 
-The penalties are read as normal laws of the shapes. Each round takes a Newton step at
-the present levels and moves every level to where the expected sum of its squares agrees
-with the shapes found (a fixed point of the restricted likelihood, in Laplace's
-approximation where the loss is not squared). No rows are set aside.
+The penalties are treated as normal prior distributions of the shapes. Each round takes
+a Newton step at the current levels and sets every level so that the expected sum of
+squares agrees with that of the shapes found. The result is a fixed point of the
+restricted likelihood (in Laplace's approximation, if the loss is not the squared
+error). No rows are set aside.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def choose_levels(p: Additive, n: float, run: Run) -> None:
 
 
 def _search(p: Additive, n: float, run: Run, rounds: int) -> None:
-    """Move the levels of ``run`` until they are still, or for so many rounds."""
+    """Move the levels of ``run`` until they settle, or for a number of rounds."""
     squared = isinstance(p.loss, Squared)
     fixed = p.gram(p.share) if squared else None
     last: Any = 0.0

@@ -1,8 +1,8 @@
-"""Newton's method with monotone shapes: cells that press against the constraint merge.
+"""Newton's method with monotone shapes: cells that would violate the constraint merge.
 
 Neighbouring cells whose difference is held at 0 form one cell. Each round takes a
 Newton step on the merged cells, frees the differences whose multiplier has the wrong
-sign and holds those that turned the wrong way, until neither occurs.
+sign and holds those with the wrong sign, until no such differences are left.
 """
 
 from __future__ import annotations

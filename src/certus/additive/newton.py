@@ -1,6 +1,6 @@
 """Newton's method for an additive model at given levels.
 
-The matrix of a step is made of histograms: for two terms, the weights of the rows in
+The matrix of a step consists of histograms: for two terms, the weights of the rows in
 each pair of cells. With one score it is factorised; with several, conjugate gradients
 solve for all of them, and each score's own matrix is the preconditioner.
 """
@@ -34,7 +34,7 @@ OnStep = Callable[[float, float, "Run"], Status | None]
 
 
 class Run:
-    """Where a fit has got to: cells, constants, levels, and how it ended."""
+    """The state of a fit: cells, constants, levels, and how it ended."""
 
     def __init__(self, w: Array, b: Array, levels: TermLevels, on_step: OnStep) -> None:
         self.w, self.b, self.levels, self.on_step = w, b, levels, on_step

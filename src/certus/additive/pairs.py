@@ -1,8 +1,8 @@
-"""Which pairs of columns an additive model takes in.
+"""Which pairs of columns an additive model uses.
 
 Each pair of columns is judged by how much a table of its coarse cells could lower the
-loss beside the shapes: the sum of (slopes in a cell)²/(curvature in it), less what rows
-and columns of the table explain alone, less what chance would give.
+loss in addition to the shapes: the sum of (slopes in a cell)²/(curvature in it), minus
+what rows and columns of the table explain alone, minus the value expected by chance.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _gains(
     columns: Array,
     categorical: Array,
 ) -> Array:
-    """The gain of each pair in units of the noise, less its degrees of freedom."""
+    """The gain of each pair in units of the noise, minus its degrees of freedom."""
     z = p.scores(run.w, run.b)
     value, u, state = p.slopes(z)
     codes = np.stack(

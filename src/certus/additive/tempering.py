@@ -1,9 +1,9 @@
-"""Scale all levels by one factor, by the loss of rows left out.
+"""Scale all levels by one factor, chosen by the loss of held-out rows.
 
-Laplace's approximation smooths too much where labels are nearly certain. The levels
-that it chose keep their proportions, and folds choose a common factor from a short
+Laplace's approximation smooths too much where labels are nearly certain. The chosen
+levels keep their proportions, and cross-validation picks a common factor from a short
 list, one step after another, with wide cells. Rows in the same cells are in the same
-fold, so that a weight of two still equals two rows.
+fold, so a row of weight two still equals two rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUGH = 0.1
 
 
 def temper_levels(p: Additive, run: Run, base: float) -> None:
-    """Scale the levels of ``run`` by the factor that is best on rows left out."""
+    """Scale the levels of ``run`` by the factor that is best on held-out rows."""
     if isinstance(p.loss, Squared) or len(p.share) > MOST_ROWS:
         return
     folds = _folds(p)
@@ -78,7 +78,7 @@ def _silent(*_: Any) -> None:
 
 
 def _folds(p: Additive) -> Array:
-    """A fold for each row, which depends on its cells alone, in whatever order."""
+    """A fold for each row, which depends on its cells and not on the order of rows."""
     mixed = np.zeros(p.codes.shape[1], dtype=np.uint64)
     for row, start, shape in zip(p.codes, p.layout.starts, p.layout.shapes):
         if len(shape) == 1:  # pairs have the cells of their columns

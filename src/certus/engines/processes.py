@@ -1,8 +1,9 @@
 """Blocks in other processes of this machine.
 
-For work that holds Python's lock, and for tables whose reading does: threads are the
-default and need no copies. Processes are started afresh (``spawn``), talk through
-pipes, and open no port. One that dies is replaced, and its blocks are done again.
+Processes help if the work, or reading the table, holds Python's global lock. Otherwise
+use threads, which are the default and need no copies. Processes are started with
+``spawn``, communicate through pipes, and open no port. If a process dies, it is
+replaced and its blocks are done again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the tree ensembles share: scikit-learn grows the trees, we keep them as arrays.
+"""What tree ensembles share: scikit-learn grows the trees, certus keeps them as arrays.
 
 ``fit`` runs scikit-learn's estimator of the same name with the same parameters and
-reads its trees into ``trees_``. Predictions come from these arrays and our compiled
-walk; the estimator that grew them is kept in memory for ``warm_start`` only and is
+reads its trees into ``trees_``. Predictions are computed from these arrays by compiled
+code; the estimator that grew the trees is kept in memory for ``warm_start`` only and is
 never saved.
 """
 

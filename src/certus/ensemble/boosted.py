@@ -1,4 +1,4 @@
-"""What boosting by LightGBM and by XGBoost shares: the library grows, we keep arrays.
+"""What boosting by LightGBM and XGBoost shares: they grow trees, certus keeps arrays.
 
 ``fit`` runs the library's own estimator and reads its trees into ``trees_``. After that
 predictions, model files and certificates do not need the library. ``settings_`` holds

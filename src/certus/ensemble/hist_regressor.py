@@ -1,4 +1,4 @@
-"""Gradient boosting of numbers: a sum of trees, each fitted to what is still wrong.
+"""Gradient boosting of numbers: a sum of trees, each fitted to the remaining errors.
 
     f(x) = b + Σ_t value_t(leaf_t(x)),   value = −η·G/(H + λ)
 

@@ -2,8 +2,8 @@
 
 A reader takes numbers out of public attributes, arrays or the library's own JSON text.
 No pickle is read, no code of a file is run, and the library is never imported here: a
-class is recognised by its name. What cannot be expressed as a ``TreeEnsemble`` (linear
-leaves, zeros as missing values, a custom start) is refused by name.
+class is recognised by its name. If a model cannot be expressed as a ``TreeEnsemble``
+(linear leaves, zeros as missing values, a custom start), an error names the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is explained: the number that a model computes for a row, on which scale.
+"""Which number of a model is explained for each row, and on which scale.
 
     score        the decision function, or the linear predictor of a GLM (link scale)
     probability  of each class; of the second of two

@@ -1,10 +1,10 @@
-"""The game that contributions divide up: a model, rows, and background rows.
+"""The function that contributions divide up: a model, rows, and background rows.
 
     v(S) = mean over background rows b of f(x on the columns S, b on the others)
 
-The columns of the user's table are the players. An encoder that treats each column by
-itself is applied once to all rows, and encoded rows are mixed; otherwise mixed rows go
-through the whole pipeline.
+In the terms of game theory, the columns of the user's table are the players. An encoder
+that treats each column by itself is applied once to all rows, and encoded rows are
+mixed; otherwise mixed rows go through the whole pipeline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Contributions for tree ensembles, exactly, on the scale on which trees are added.
 
 Models of scikit-learn, LightGBM and XGBoost are read as arrays. They are used only if
-the arrays answer as the model does on all rows and background rows.
+the arrays give the same predictions as the model for all rows and background rows.
 """
 
 from __future__ import annotations

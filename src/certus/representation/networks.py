@@ -30,7 +30,7 @@ def check_sizes(model: Fit) -> None:
 def build_encoder(model: Fit, learnt: inputs.Learnt, name: str = "module") -> nn.Module:
     """The encoder of a model with ``module``, ``n_components``, hidden layers.
 
-    A module of the user's own is copied; a function is called with the shape of an
+    A module that the user passes is copied; a function is called with the shape of an
     input and the number of components.
     """
     width, given = int(model.n_components), getattr(model, name)
