@@ -90,7 +90,8 @@ def ending(certificate: Any) -> str:
     """One line if the fit was stopped early or is undecided, else empty."""
     if certificate.status == "undecided":
         first = certificate[certificate.primary]
-        kept = first.target is not None and first.value <= first.target
+        numbers = first.value, first.target
+        kept = None not in numbers and first.value <= first.target
         if first.strength == "measured" and first.allowance and kept:
             return _ESTIMATED
         return _UNDECIDED.get(first.strength.value, "")
