@@ -38,8 +38,8 @@ def refuse(model: Estimator, what: str) -> None:
     """Say that an option needs all rows in memory."""
     name = type(model).__name__
     raise NotImplementedError(
-        f"{name} cannot do this over blocks: {what}. Pass rows in memory, or another "
-        "setting."
+        f"{name} cannot be fitted to blocks with {what}. Pass rows in memory, or use "
+        "another setting."
     )
 
 

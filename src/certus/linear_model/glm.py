@@ -282,7 +282,7 @@ class DevianceRegressor(RegressorMixin, LikelihoodModel):
     def _fit_blocks(self, table: Blocks) -> Fitted:
         loss, alpha = self._checked_loss(), float(self.alpha)
         if alpha == 0 or not isinstance(loss, Poisson | Exponential):
-            by_blocks.refuse(self, f"alpha=0, or the loss {type(loss).__name__}")
+            by_blocks.refuse(self, f"alpha=0 or the loss {type(loss).__name__}")
         return by_blocks.fit_family(self, table, loss, alpha)
 
     def score(

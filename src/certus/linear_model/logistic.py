@@ -240,7 +240,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         C, l1_ratio = penalty_parameters(self.penalty, self.C, self.l1_ratio)
         self._check(C, l1_ratio)
         if l1_ratio or np.isinf(C) or self.solver == "liblinear":
-            by_blocks.refuse(self, "an L1 part, C=inf or solver='liblinear'")
+            by_blocks.refuse(self, "an L1 penalty, C=inf or solver='liblinear'")
         return by_blocks.fit_logistic(self, table, C)
 
 

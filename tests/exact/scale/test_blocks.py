@@ -207,7 +207,7 @@ def test_the_block_that_changed_is_named() -> None:
 def test_operations_that_blocks_lack_are_refused_by_name() -> None:
     X, y = table("two labels")
     for model in (LogisticRegression(l1_ratio=0.5), LogisticRegression(C=np.inf)):
-        with pytest.raises(NotImplementedError, match="over blocks"):
+        with pytest.raises(NotImplementedError, match="fitted to blocks with"):
             model.fit(blocks(X, y))
     with pytest.raises(NotImplementedError, match="positive"):
         Ridge(positive=True).fit(blocks(*table("numbers")))
