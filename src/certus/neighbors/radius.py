@@ -12,6 +12,7 @@ Candidates are compared by differences of coordinates. Rows come in their order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,9 @@ def within(
     if own:
         keep = near != rows
         near, rows, far = near[keep], rows[keep], far[keep]
-    ends = np.cumsum(np.bincount(near, minlength=Q.shape[0]))[:-1]
-    return np.split(far, ends), np.split(rows, ends)
+    ends = np.cumsum(np.bincount(near, minlength=Q.shape[0])).tolist()
+    parts = [slice(begin, end) for begin, end in zip([0, *ends], ends)]
+    return [far[part] for part in parts], [rows[part] for part in parts]
 
 
 def _pairs(
@@ -176,9 +178,9 @@ def _ball(
     workers = thread_budget()
     options = {"p": metric.p, "workers": workers}
     ball = tree.tree.query_ball_point(Q[part], radius * (1 + CLOSE), **options)
-    sizes = np.array([len(names) for names in ball], dtype=np.int64)
+    sizes = np.fromiter(map(len, ball), np.int64, len(ball))
     near = np.repeat(np.arange(len(ball)), sizes) + part.start
-    places = np.fromiter((j for names in ball for j in names), np.int64, sizes.sum())
+    places = np.fromiter(chain.from_iterable(ball), np.int64, sizes.sum())
     rows = tree.names[places]
     order = np.lexsort((rows, near))
     return _checked(X, Q, near[order], rows[order], radius, metric.p)
