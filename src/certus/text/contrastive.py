@@ -26,6 +26,10 @@ from certus.typing import Array, ArrayLike
 __all__ = ["NoiseContrastiveFit", "noise_contrastive"]
 
 
+# Share of L by which its sum over the rows may be rounded.
+_ROUNDING = 1e-10
+
+
 class NoiseContrastiveFit(NamedTuple):
     """What :func:`noise_contrastive` found.
 
@@ -120,11 +124,15 @@ def noise_contrastive(
         H = (A * curvature[:, None]).T @ A
         step = lstsq(H, -gradient)[0]
         slope, size = float(gradient @ step), 1.0
+        # Near the minimum a step lowers L by less than its sum is rounded by; there the
+        # gradient, which is not, tells whether the step leads on.
+        hidden = -slope <= _ROUNDING * value
         while size > 1e-12:
             ahead = _loss(A, offset, y, s, w + size * step)
-            if ahead[0] <= value + 1e-4 * size * slope + 1e-15 * abs(value):
+            lower = ahead[0] <= value + 1e-4 * size * slope
+            if lower or (hidden and np.abs(ahead[1]).max() < np.abs(gradient).max()):
                 break
-            size /= 2
+            size = 0.0 if hidden else size / 2
         if size <= 1e-12 or not np.isfinite(ahead[0]):
             break
         w = w + size * step
