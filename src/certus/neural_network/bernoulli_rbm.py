@@ -41,10 +41,12 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     Certificate
     -----------
     ``exact_likelihood`` (PROVED): the mean of −log p over the rows, if the smaller
-    layer has at most 20 units: all its states are added up. Above that
-    ``annealed_bound`` (STATISTICAL) says how low it can be at most, and
-    ``annealed_estimate`` (MEASURED) about what it is. No claim says that training
-    has converged. Rows with other numbers than 0 and 1 have no likelihood.
+    layer has at most 20 units: all its states are added up. ``fit`` does so up to
+    20 units beside 1,024, with weights whose exponentials float64 can hold;
+    ``certify(level="full")`` does so always. Above 20 units ``annealed_bound``
+    (STATISTICAL) says how low it can be at most, and ``annealed_estimate`` (MEASURED)
+    about what it is. No claim says that training has converged. Rows with other
+    numbers than 0 and 1 have no likelihood.
 
     Parameters
     ----------

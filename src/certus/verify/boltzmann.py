@@ -5,7 +5,8 @@
 
 Where the smaller layer has at most 20 units, its 2^m states are all added up: the
 likelihood is exact. The states are split in two halves, so that each exponential of a
-field is a product of two that are computed once.
+field is a product of two that are computed once. Level "quick" does so up to 20 units
+beside 1,024 of the larger layer, level "full" always.
 
 Above that, annealed importance sampling from independent units gives an unbiased Ẑ:
 E Ẑ = Z. By Markov's inequality Ẑ < Z/δ except with probability δ, so that
@@ -13,8 +14,9 @@ log p(v) ≤ −F(v) − log Ẑ + log(1/δ). How far Ẑ is too small nobody kn
 measured.
 
 Rounding of the exact sum: a field is right to γ_{m+4}·S_i, S_i = |b_i| + Σ|W_ki|, and
-softplus passes that on; products, logarithms and sums of N units add γ_{N+16}(S_i + 1)
-and 16u for each, the sum over states γ of its two halves.
+softplus passes that on; logarithms and sums of N units add γ_{N+16}(S_i + 1), the
+exponentials, the sums over subsets of three and the products 24u for each unit, the sum
+over states γ of its two halves.
 """
 
 from __future__ import annotations
@@ -32,10 +34,15 @@ from certus.verify.deciding import Number, U, gamma
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
-#: Units of the smaller layer up to which all states are added; cells at level "quick".
-MOST, QUICK = 20, 1 << 26
+#: Units of the smaller layer up to which all states are added.
+MOST = 20
+#: States times units that level "quick" adds up, in a second or two; and without
+#: products, where the weights are so large that exponentials leave the range.
+QUICK, QUICK_WIDE = 1 << 30, 1 << 26
 #: Bits of the first half of a state, and the largest sum of exponents of a product.
 HALF, WIDE = 10, 600.0
+#: Columns that are multiplied out together, and halves that are taken at a time.
+GROUP, ROWS = 3, 32
 #: Chains, the failure probability, and by level the most products and temperatures.
 CHAINS, DELTA = 32, 0.05
 WORK = {"quick": (2e9, 400), "full": (4e10, 5000)}
@@ -99,10 +106,10 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
 
 
 def _claims(machine: BoltzmannMachine, X: Matrix, level: str) -> list[Claim]:
-    small, large = sorted(machine.W.shape)
+    small = min(machine.W.shape)
     energy = _mean_energy(machine, X)
     beside = f"independent columns: {_independent(X):.4g}"
-    if small <= MOST and (level == "full" or 2**small * large <= QUICK):
+    if small <= MOST and (level == "full" or _is_quick(machine)):
         level_z = log_partition(machine)
         found = Number(energy.value + level_z.value, energy.rounding + level_z.rounding)
         told = f"−log p is {found.value:.4g} nats on average over {X.shape[0]:,} rows "
@@ -116,6 +123,14 @@ def _claims(machine: BoltzmannMachine, X: Matrix, level: str) -> list[Claim]:
             )
         ]
     return _annealed_claims(machine, X, energy, level, beside)
+
+
+def _is_quick(machine: BoltzmannMachine) -> bool:
+    """Whether all states are added up at level "quick"."""
+    small, large = sorted(machine.W.shape)
+    if 2**small * large <= QUICK_WIDE:
+        return True
+    return 2**small * large <= QUICK and _halves(machine).columns() > 0
 
 
 def _mean_energy(machine: BoltzmannMachine, X: Matrix) -> Number:
@@ -142,34 +157,82 @@ def _independent(X: Matrix) -> float:
 
 def log_partition(machine: BoltzmannMachine) -> Number:
     """Log Z by all states of the smaller layer, with its rounding."""
+    states = _halves(machine)
+    m, N = states.low.shape[1] + states.high.shape[1], states.L.shape[1]
+    levels = states.starts + states.ends[:, None] + _softplus_sums(states)
+    top = float(levels.max())
+    total = math.fsum(np.exp(levels - top).sum(axis=1))
+    off = (gamma(m + 4) + gamma(N + 16) + 8 * U) * states.whole + 24 * U * N
+    return Number(top + math.log(total), off + gamma(levels.shape[1] + 24))
+
+
+class _Halves(NamedTuple):
+    """All states of the smaller layer: one of ``low`` beside one of ``high``."""
+
+    low: Array
+    high: Array
+    #: What a half adds to the fields of the larger layer, and to the exponent.
+    L: Array
+    H: Array
+    starts: Array
+    ends: Array
+    whole: float  # bounds any sum of softplus(field) and the exponent
+
+    def columns(self) -> int:
+        """How many factors 1 + exp(field) stay in range when they are multiplied."""
+        reach = float(np.abs(self.L).max(initial=0.0) + np.abs(self.H).max(initial=0.0))
+        return int(WIDE / (reach + 1))
+
+
+def _halves(machine: BoltzmannMachine) -> _Halves:
     W, own, other = machine.W, machine.c, machine.b
     if W.shape[0] > W.shape[1]:
         W, own, other = W.T, other, own
-    m, N = W.shape
-    low = min(m, HALF)
-    first, second = _states(low), _states(m - low)
-    L, H = first @ W[:low] + other, second @ W[low:]
-    starts, ends = first @ own[:low], second @ own[low:]
-    reach = float(np.abs(L).max(initial=0.0) + np.abs(H).max(initial=0.0))
-    group = int(min(32, WIDE / (reach + 1)))
-    pad = -N % max(group, 1)
-    if group:
-        E = np.hstack([np.exp(L), np.zeros((len(L), pad))])
-        F = np.hstack([np.exp(H), np.zeros((len(H), pad))])
-    levels = np.empty((len(H), len(L)))
-    for k in range(len(H)):
-        if group:
-            M = (1.0 + E * F[k]).reshape(len(L), -1, group)
-            inner = np.log(np.multiply.reduce(M, axis=2)).sum(axis=1)
-        else:
-            inner = np.logaddexp(0.0, L + H[k]).sum(axis=1)
-        levels[k] = starts + ends[k] + inner
-    top = float(levels.max())
-    total = math.fsum(np.exp(levels - top).sum(axis=1))
+    half = min(len(W), HALF)
+    low, high = _states(half), _states(len(W) - half)
     sizes = np.abs(other) + np.abs(W).sum(axis=0) + 1
-    whole = float(sizes.sum() + np.abs(own).sum())
-    off = (gamma(m + 4) + gamma(N + 16) + 8 * U) * whole + 16 * U * N
-    return Number(top + math.log(total), off + gamma(len(L) + 24))
+    return _Halves(
+        *(low, high, low @ W[:half] + other, high @ W[half:]),
+        *(low @ own[:half], high @ own[half:]),
+        float(sizes.sum() + np.abs(own).sum()),
+    )
+
+
+def _softplus_sums(states: _Halves) -> Array:
+    """Σ_i softplus(L_li + H_ki) for each pair of halves (k, l).
+
+    The product of g factors 1 + e_i·f_i is the sum over all subsets of the g columns of
+    Π e_i·Π f_i: one product of matrices for each group of columns and some halves k.
+    """
+    L, H = states.L, states.H
+    span = states.columns()
+    found = np.zeros((len(H), len(L)))
+    if not span:
+        for line, fields in zip(found, H):
+            line += np.logaddexp(0.0, L + fields).sum(axis=1)
+        return found
+    g = min(GROUP, span)
+    E, F = _subsets(np.exp(L), g), _subsets(np.exp(H), g)
+    for start in range(0, len(H), ROWS):
+        rows = slice(start, start + ROWS)
+        products = np.ones_like(found[rows])
+        for i in range(len(E)):
+            products *= F[i, rows] @ E[i].T
+            if i % (span // g) == span // g - 1:
+                found[rows] += np.log(products)
+                products[:] = 1.0
+        found[rows] += np.log(products)
+    return found
+
+
+def _subsets(E: Array, g: int) -> Array:
+    """For each group of g columns, the products of the columns of each subset."""
+    E = np.hstack([E, np.zeros((len(E), -E.shape[1] % g))])
+    groups = E.reshape(len(E), -1, g).transpose(1, 0, 2)
+    found = np.ones((len(groups), len(E), 1))
+    for i in range(g):
+        found = np.concatenate([found, found * groups[:, :, i : i + 1]], axis=2)
+    return found
 
 
 def _states(m: int) -> Array:

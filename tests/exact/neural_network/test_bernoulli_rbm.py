@@ -11,6 +11,7 @@ from sklearn.neural_network import BernoulliRBM as Theirs
 import certus
 from certus.certificate import Status, Strength
 from certus.neural_network import BernoulliRBM
+from certus.verify import boltzmann
 
 RNG = np.random.default_rng(0)
 X = (RNG.random((60, 12)) < RNG.random(12)).astype(float)
@@ -101,6 +102,47 @@ def test_the_certificate_of_the_machine_of_scikit_learn():
         "independent columns" in found.claims[0].detail
         and found.status is Status.SOLVED
     )
+
+
+def machine_of_blocks(wide, scale):
+    """20 hidden units, each with columns of its own: log Z is a sum over units."""
+    rng = np.random.default_rng(wide)
+    rows = (rng.random((50, wide)) < 0.4).astype(float)
+    model = BernoulliRBM(20, n_iter=1, random_state=0).fit(rows)
+    owners = rng.integers(20, size=wide)
+    model.components_ = np.where(
+        owners == np.arange(20)[:, None], scale * rng.normal(size=(20, wide)), 0.0
+    )
+    model.intercept_hidden_ = c = rng.normal(size=20)
+    model.intercept_visible_ = b = scale * rng.normal(size=wide)
+    truth = 0.0
+    for j in range(20):
+        fields = b[owners == j], (b + model.components_[j])[owners == j]
+        off, on = (np.logaddexp(0.0, each).sum() for each in fields)
+        truth += np.logaddexp(off, c[j] + on)
+    return model, rows, float(truth)
+
+
+@pytest.mark.parametrize(("wide", "scale"), [(100, 1.0), (100, 50.0), (784, 1.0)])
+def test_all_states_of_20_units_are_added_up_at_once(wide, scale):
+    model, rows, truth = machine_of_blocks(wide, scale)
+    claim = model.certificate_["exact_likelihood"]
+    assert claim.strength is Strength.PROVED  # the fit already adds up all of them
+    claim = certus.certify(model, rows)["exact_likelihood"]
+    energy = model._free_energy(rows).mean()
+    assert "1,048,576 states" in claim.detail
+    off = abs(claim.value - claim.allowance - energy - truth)
+    assert off <= claim.allowance < 1e-11 * truth
+
+
+def test_large_weights_of_20_units_are_added_up_at_level_full(monkeypatch):
+    model, rows, truth = machine_of_blocks(12, 400.0)
+    monkeypatch.setattr(boltzmann, "QUICK_WIDE", 0)
+    found = certus.certify(model, rows)
+    assert "level='full'" in found["annealed_bound"].fix
+    found = certus.certify(model, rows, level="full")["exact_likelihood"]
+    energy = model._free_energy(rows).mean()
+    assert abs(found.value - found.allowance - energy - truth) <= found.allowance
 
 
 def grown(model, more):
