@@ -49,10 +49,11 @@ ROOMS: dict[str, tuple[str, int]] = {
         "tree_leaves tree_ranges tree_reading tree_robustness tree_walks trees",
         1_380,
     ),
-    # Radii, replays, separations, the sum over all states, annealed sampling.
+    # Radii, replays, separations, the sum over all states by subsets of columns,
+    # annealed sampling.
     "memories": (
         "binary_memory boltzmann cancelling memory modern_memory stored_weights",
-        690,
+        720,
     ),
     # Linear systems, cuts, networks of their own, and readers.
     "graphs": ("cuts graph_networks graph_reading graphs links", 1_076),

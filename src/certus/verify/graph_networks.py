@@ -3,7 +3,7 @@
     gcn:   H ← φ(Q H Wᵀ + 1bᵀ),  Q = D̃^{-1/2}(A + I)D̃^{-1/2}
     sage:  H ← φ([H, D⁻¹A H] Wᵀ + 1bᵀ)
     gat:   means of W h_j weighted by a softmax over j ~ i, for each head
-    sgc:   a logistic regression on Q^steps X
+    sgc:   a logistic regression on Q^steps X; what computing Q^steps X loses is added
 
 The verifier computes these itself, in float64, with a bound of the rounding that goes
 through the layers. Each formula treats all nodes alike and reads
@@ -28,11 +28,13 @@ from scipy.stats import hypergeom
 from certus.certificate import Claim, Status, Strength
 from certus.objectives import terms as t
 from certus.typing import Array, Fit
-from certus.verify import data, linear, stating
+from certus.verify import data, linear, problems, stating
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
 from certus.verify.graph_reading import adjacency, graph_claim, label_codes, labels_of
 from certus.verify.kernel import reading
+from certus.verify.kernel.gap import Problem, columns
+from certus.verify.kernel.reference import least_constant
 from certus.verify.stating import Checked, Given
 
 #: Largest difference of a probability in float32 from that of the formula.
@@ -317,9 +319,7 @@ def _sgc_claims(
     model: Fit, stated: Statement, mixing: Mixing, X: Any, asked: tuple[Array, Given]
 ) -> tuple[list[Claim], Status]:
     codes, given = asked
-    Z = X
-    for _ in range(stated.depth):
-        Z = mixing.Q @ Z
+    mixed = _mixed(mixing, X, stated.depth)
     known = np.flatnonzero(codes >= 0)
     problem = SimpleNamespace(
         coef_=model.coef_,
@@ -338,14 +338,27 @@ def _sgc_claims(
         fix="raise max_iter, or scale the columns (StandardScaler)",
     )
     labels = np.asarray(model.classes_)[codes[known]]
-    rows = Z[known]
-    data_of_fit = Given(given.witness, rows, labels, None, given.level)
+    data_of_fit = Given(given.witness, mixed.Z[known], labels, None, given.level)
     claims, status, _ = linear.check(problem, stated_problem, data_of_fit)
-    first = replace(claims[0], assumptions=(*claims[0].assumptions, MIXED))
+    first = claims[0]
+    if first.name == bd.GAP.name and first.strength is Strength.PROVED:
+        rows = problems.rows_of(problem, stated_problem, *data_of_fit[1:3], None)
+        p = problems.problems_of(problem, stated_problem, rows, None)[0]
+        slip = _mixing_slip(p, rows.given.s, mixed.sizes[known], k) * mixed.share
+        more = Number.share(0.0, slip, least_constant(p)).rounding
+        found = Number((first.value or 0.0) - first.allowance, first.allowance + more)
+        words = (
+            stated.tol,
+            problems.describe(stated_problem, p.penalty),
+            stated_problem.fix,
+        )
+        first = bd.claim_of(bd.GAP, found, *words)
+    else:
+        first = replace(first, assumptions=(*first.assumptions, MIXED))
     coef = np.asarray(model.coef_, dtype=np.float64)
-    scores = np.asarray(Z @ coef.T) + np.asarray(model.intercept_)
-    whole = np.asarray(abs(Z) @ np.abs(coef).T) + np.abs(model.intercept_)
-    off = gamma(Z.shape[1] + stated.depth * 4 * mixing.widest + 16) * whole.max(axis=1)
+    scores = np.asarray(mixed.Z @ coef.T) + np.asarray(model.intercept_)
+    whole = np.asarray(mixed.sizes @ np.abs(coef).T) + np.abs(model.intercept_)
+    off = (gamma(X.shape[1] + 16) + 2 * mixed.share) * whole.max(axis=1)
     if k == 2:
         scores = np.column_stack([-scores[:, 0], scores[:, 0]]) / 2
     two = np.sort(scores, axis=1)[:, -2:]
@@ -353,6 +366,40 @@ def _sgc_claims(
     P = data.fitted(model, "label_distributions_", scores.shape)
     formula, _ = _formula_claim(P, scores, off)
     return [first, formula, _labels_claim(model, scores.argmax(axis=1), sure)], status
+
+
+class _Mixed(NamedTuple):
+    """Computed Z = Q^k X, and |Z − Z*| ≤ share·sizes, entry by entry."""
+
+    Z: Any
+    sizes: Any  # Q^k |X|, in which nothing cancels
+    share: float
+
+
+def _mixed(mixing: Mixing, X: Any, depth: int) -> _Mixed:
+    Z, sizes = X, abs(X)
+    same = abs(X - sizes).max() == 0
+    for _ in range(depth):
+        Z = mixing.Q @ Z
+        sizes = Z if same else mixing.Q @ sizes
+    # A step: roots of sums of a row in Q, then a sum over a row.
+    return _Mixed(Z, sizes, gamma(depth * (4 * mixing.widest + 16)))
+
+
+def _mixing_slip(p: Problem, s: Array, sizes: Any, k: int) -> float:
+    """How far the gap may move with features Z* where |Z − Z*| ≤ ``sizes``.
+
+    A loss changes by at most c times its largest change of a score: c = 1 of the
+    logistic loss, 2 of the softmax. So objectives P of Z and P* of Z* differ at W by at
+    most c·mean max |Z − Z*||W|, and at a minimiser W* of P* by c·R·mean ‖Zᵢ − Zᵢ*‖:
+    λ‖W*‖²/2 ≤ P*(0, 0) = log k gives ‖W*‖ ≤ R. The best constant model is the same.
+    """
+    W, lost = np.abs(columns(p.w)), p.space.width * bd.TINY
+    R = math.sqrt(2 * math.log(k) / p.penalty.alpha)
+    here = np.asarray(sizes @ W).max(axis=1) + lost * W.max(initial=0.0)
+    there = np.sqrt(np.asarray((sizes * sizes).sum(axis=1)).ravel()) + lost
+    each = (1.0 if k == 2 else 2.0) * (here + R * there)
+    return float(s @ each / s.sum()) * (1 + gamma(len(s) + p.space.width + 32))
 
 
 # -- nodes that were kept back --------------------------------------------------------

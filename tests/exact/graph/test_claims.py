@@ -18,6 +18,7 @@ from certus.graph import (
     PersonalizedPageRank,
     SGCClassifier,
     SpectralClustering,
+    renormalized_adjacency,
     stochastic_block_model,
 )
 from certus.verify import judge
@@ -248,3 +249,50 @@ def test_models_come_back_from_files(model, tmp_path):
     assert found.status is not certus.certificate.Status.REFUTED
     if takes_labels:
         np.testing.assert_array_equal(again.predict(), model.predict())
+
+
+def exact_mixing(A, X, depth):
+    """Q^depth X in extended precision."""
+    loops = (A + sparse.eye_array(A.shape[0])).toarray().astype(np.longdouble)
+    root = np.sqrt(loops.sum(axis=1))
+    for _ in range(depth):
+        X = (loops / root[:, None] / root) @ X
+    return X
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_gap_counts_what_mixing_features_loses(k):
+    A, groups = stochastic_block_model(
+        [40] * k, np.full((k, k), 0.02) + 0.2 * np.eye(k), random_state=0
+    )
+    rng = np.random.default_rng(k)
+    small = rng.standard_normal((40 * k, 3)) + np.eye(k, 3)[groups]
+    # What is added to the first column is nothing after one step, but for rounding.
+    Q = exact_mixing(A, np.eye(40 * k), 1).astype(float)
+    lost = np.linalg.svd(Q)[2][-1]
+    X = small + 1e7 * np.outer(lost, [1.0, 0.0, 0.0])
+    y = np.where(rng.random(40 * k) < 0.5, groups, -1)
+    model, plain = (SGCClassifier(2).fit(M, y, graph=A) for M in (X, small))
+    claim = model.certificate_["duality_gap"]
+    assert claim.strength.value == "proved" and not claim.assumptions
+    assert claim.allowance > 1e4 * plain.certificate_["duality_gap"].allowance
+    known, C = y >= 0, y[y >= 0]
+
+    def loss(Z):
+        z = Z[known] @ model.coef_.T + model.intercept_
+        z = np.column_stack([0 * z, z]) if k == 2 else z
+        return float((np.logaddexp.reduce(z, axis=1) - z[range(len(C)), C]).mean())
+
+    exact = exact_mixing(A, X.astype(np.longdouble), 2)
+    rounded = renormalized_adjacency(A) @ (renormalized_adjacency(A) @ X)
+    share = np.bincount(C) / len(C)
+    base = -float((share * np.log(share)).sum())
+    off = abs(loss(exact) - loss(rounded.astype(np.longdouble))) / base
+    assert 0 < off <= claim.allowance
+
+
+def test_a_gap_that_mixing_may_have_moved_is_undecided():
+    X = np.column_stack([1e14 * (-1.0) ** np.arange(30), GROUPS])
+    model = SGCClassifier().fit(X, Y, graph=GRAPH)
+    claim = model.certificate_["duality_gap"]
+    assert claim.met is None and "rounding" in claim.detail
