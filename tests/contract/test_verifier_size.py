@@ -26,8 +26,9 @@ VERIFY_LINES = 8_912
 ROOMS: dict[str, tuple[str, int]] = {
     # 1,200 for transformers, samplers, tokens and copies, 330 for n-grams and mixtures,
     # 220 for a bound of a transformer's rounding, 440 for tuned models and rewards, 180
-    # for encoders of text, 620 for policies: exact sums, draws of its own, bounds.
-    "language": ("language", 3_084),
+    # for encoders of text, 620 for policies: exact sums, draws of its own, bounds, 60
+    # for documents that are drawn.
+    "language": ("language", 3_144),
     # Rows that a generator made, its best tree, and its privacy.
     "synthetic rows": ("samples sample_laws tree privacy", 900),
     # Numbers with a radius, layers of their own, and draws.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ from tests.helpers.language import END, SmallModel
 from certus.certificate import Status, Strength
 from certus.language import BPETokenizer
 from certus.neural_network.modules import multi_head
+from certus.typing import Array
 from certus.verify.deciding import Number
-from certus.verify.language import models, scoring
+from certus.verify.language import drawn_bits, models, scoring
+from certus.verify.language.drift import Bounded
 from certus.verify.language.scoring import SHALLOWER
 from certus.verify.stating import Given
 
@@ -91,14 +95,99 @@ def test_merged_tokens_are_counted_in_bytes() -> None:
     )
 
 
-def test_a_long_text_is_sampled_at_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("pieces", "unit", "told"),
+    [
+        (1, "windows", "12 of 239 windows"),
+        (7, "windows", "12 of 240 windows"),
+        (8, "documents", "12 draws of 8 documents, up to 1 window of each"),
+        (30, "documents", "12 draws of 30 documents, up to 1 window of each"),
+    ],
+)
+def test_a_long_text_is_sampled_at_quick(
+    pieces: int, unit: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = SmallModel()
     monkeypatch.setattr(models, "QUICK", 0)
     text = TEXT * 8
-    quick, full = (judged(model, text, level)[0] for level in ("quick", "full"))
+    cuts = np.linspace(0, len(text) ** 0.5, pieces + 1).round(1) ** 2  # of unequal size
+    ends = cuts.astype(int).tolist()
+    texts = [text[a:b] for a, b in zip(ends[:-1], [*ends[1:-1], None], strict=True)]
+    quick, full = (judged(model, texts, level)[0] for level in ("quick", "full"))
     claim = quick["bits_per_byte"]
     assert claim.strength is Strength.STATISTICAL and claim.delta == 0.05
     assert claim.value > full["bits_per_byte"].value > 0.9 * claim.value
+    assert told in claim.detail and f"over {unit} drawn" in claim.theorem
+    assert f"12 {unit} drawn" in claim.assumptions[0]
+
+
+def uneven(rng: np.random.Generator) -> tuple[Array, int, Array]:
+    """Tokens of documents, bytes of all, and bits of the tokens of the stream.
+
+    A document has up to 2,000 tokens, and needs fewer bits for each if it is long. Some
+    documents are empty: they have an end-of-text token and no byte.
+    """
+    tokens = np.minimum(rng.lognormal(3.0, 1.2, 80), 2_000).astype(int)
+    tokens[:3] = 0
+    costs = np.maximum(0.5, 6.0 - np.log1p(tokens) / 2 + rng.normal(size=80))
+    each = [rng.gamma(2.0, c / 2, n + 1) for c, n in zip(costs, tokens, strict=True)]
+    return tokens, 4 * tokens.sum(), np.concatenate(each)
+
+
+class AllDrawn:
+    """In place of a generator: everything is drawn once, and its chance is kept."""
+
+    def __init__(self) -> None:
+        self.chances: list[Array] = []
+
+    def choice(self, n: int, size: int, p: Array | None = None) -> Array:
+        self.chances.append(np.full(n, 1 / n) if p is None else p)
+        return np.arange(n)
+
+
+@pytest.mark.parametrize("context", [2, 16, 5_000])
+def test_the_mean_of_a_draw_is_the_bits_of_a_token(context: int) -> None:
+    """By enumeration of all documents and windows, with the chance of each."""
+    tokens, _, bits = uneven(np.random.default_rng(0))
+    drawn, every = AllDrawn(), models.windows(len(bits) - 1, context)
+    parts = drawn_bits.draw_documents(drawn, every, tokens, many=12, each=1)
+    chances, *inside = drawn.chances
+    total = 0.0
+    for chance, some in zip(chances, parts, strict=True):
+        p = inside.pop(0) if len(some) > 1 else [1.0]
+        for share, (w, part, times) in zip(p, some, strict=True):
+            scored = bits[w.first : w.stop + 1][part]
+            total += chance * share * times * scored.sum() if len(scored) else 0.0
+    assert not inside and math.isclose(total, bits[1:].mean(), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("many", [12, 60, 240])
+@pytest.mark.parametrize("unit", ["documents", "windows"])
+def test_the_interval_of_a_part_holds_as_often_as_it_says(
+    unit: str, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits per byte of all bytes, where documents differ in size and difficulty."""
+    rng = np.random.default_rng(many)
+    tokens, n_bytes, bits = uneven(rng)
+    nats, stream = -bits * math.log(2), np.zeros(len(bits), dtype=int)
+
+    def scored(read: Any, stream: Array, some: list[scoring.Stretch]) -> Any:
+        return ((w, Bounded(nats[w.first : w.stop + 1], nats)) for w in some)
+
+    if unit == "windows":
+        monkeypatch.setattr(drawn_bits, "DOCUMENTS", len(tokens) + 1)
+    monkeypatch.setattr(drawn_bits, "window_log_probs", scored)
+    monkeypatch.setattr(np.random, "default_rng", lambda _: rng)
+    read = SimpleNamespace(config={"context": 16})
+    low, high = np.empty((2, 300))
+    for i in range(len(low)):
+        claim = drawn_bits.sampled_claim(read, stream, tokens, n_bytes, many, "")
+        assert f"over {unit} drawn" in claim.theorem
+        low[i] = re.match(r"between ([\d.]+)", claim.detail)[1]
+        high[i] = claim.value
+    true = bits[1:].sum() / n_bytes
+    assert np.count_nonzero((true < low) | (true > high)) <= 27  # 15 expected
+    assert abs(np.mean(low + high) / 2 - true) < 0.03 * true  # not biased
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -107,7 +196,7 @@ def test_the_interval_holds_as_often_as_it_says(seed: int) -> None:
     population = rng.gamma(4.0, size=200)
     missed = 0
     for _ in range(400):
-        low, high = models.student(rng.permutation(population)[:40], 0.05, of=200)
+        low, high = drawn_bits.student(rng.permutation(population)[:40], 0.05, of=200)
         missed += not low <= population.mean() <= high
     assert missed <= 40  # 20 expected
 

@@ -23,14 +23,12 @@ from certus.typing import Array
 from certus.verify.deciding import Number, U, gamma, measured, refused
 from certus.verify.language import attention
 from certus.verify.language.attention import PlainNetwork
+from certus.verify.language.drawn_bits import DOCUMENTS, student
 from certus.verify.language.drift import Bounded
-from certus.verify.language.models import BITS, DELTA, student
-from certus.verify.language.scoring import FACTOR, figure
+from certus.verify.language.scoring import BITS, DELTA, FACTOR, figure
 
 #: Texts that are listed, or drawn, for the excess over a source's entropy.
 LISTED, DRAWN = 4_096, 256
-#: Fewest documents that two models are compared on.
-DOCUMENTS = 8
 
 
 # -- the most probable continuation ----------------------------------------------------

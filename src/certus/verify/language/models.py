@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from certus import fingerprints
-from certus.certificate import Claim, Strength
+from certus.certificate import Claim
 from certus.typing import Array
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number
 from certus.verify.language import attention
 from certus.verify.language.attention import PlainNetwork
+from certus.verify.language.drawn_bits import sampled_claim
 from certus.verify.language.drift import Bounded
 from certus.verify.language.scoring import (
+    BITS,
     NEAR,
-    Stretch,
     decide,
     estimate,
     farthest,
@@ -38,7 +38,6 @@ from certus.verify.language.scoring import (
     log_probs,
     spread,
     verdict,
-    window_log_probs,
     windows,
 )
 from certus.verify.stating import Checked, Given, require
@@ -51,8 +50,6 @@ QUICK, COMPARED = 1.5e10, 1_024
 FEWEST = 12
 END = "<|end|>"
 RAW = str | bytes | bytearray | memoryview
-DELTA = 0.05
-BITS = math.log(2)
 
 
 class Statement(NamedTuple):
@@ -88,6 +85,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if not counted.met:
         return [counted], bd.status_of(counted), marks
     stream = joined(ids, stated.end)
+    tokens = np.array(list(map(len, ids)))
     n_bytes, n = sum(map(len, documents)), len(stream) - 1
     read, model_says = reader(stated), model.token_log_probs
     every = given.level == "full" or len(windows(n, read.config["context"])) <= many(
@@ -96,7 +94,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     own = log_probs(read, stream) if every else None
     part = stream if own is not None else stream[: COMPARED + 1]
     claims = [
-        bits_claim(read, stream, n_bytes, own, len(documents)),
+        bits_claim(read, stream, tokens, n_bytes, own),
         counted,
         agreement_claim(read, part, own, model_says),
         causality_claim(read, stream, model_says),
@@ -199,18 +197,14 @@ def rounding_of_bits(
 def bits_claim(
     read: PlainNetwork,
     stream: Array,
+    tokens: Array,
     n_bytes: int,
     own: Bounded | None,
-    documents: int = 1,
 ) -> Claim:
-    """Bits per byte from all log-probabilities, or an interval from some windows."""
-    words: Any = {"objective": told(read, documents)}
+    """Bits per byte from all log-probabilities, or an interval from some of them."""
+    objective, n = told(read, len(tokens)), many(read)
     if own is None:
-        every = windows(len(stream) - 1, read.config["context"])
-        rng = np.random.default_rng(len(stream))
-        picked = np.sort(rng.permutation(len(every))[: many(read)])
-        some = [every[i] for i in picked]
-        return _sampled(read, stream, n_bytes, len(every), some, words)
+        return sampled_claim(read, stream, tokens, n_bytes, n, objective)
     found = bits_of(own, n_bytes)
     shown = found.most if found.rounding <= NEAR else found.value
     return figure(
@@ -218,9 +212,9 @@ def bits_claim(
         f"{shown:.4f} bits per byte for {n_bytes:,} bytes "
         f"({shown * n_bytes / 8:,.0f} bytes with an arithmetic coder)",
         rounding_of_bits(read, stream, n_bytes),
+        objective=objective,
         theorem="the chain rule; the probability of the text is at least that of its "
         "tokens",
-        **words,
     )
 
 
@@ -233,41 +227,6 @@ def told(read: PlainNetwork, documents: int) -> str:
         f"−log₂ p / bytes{many}: windows of {size} tokens, {max(1, size // 2)} apart, "
         "each token once; the first one sees an end-of-text token"
     )
-
-
-def _sampled(
-    read: PlainNetwork,
-    stream: Array,
-    n_bytes: int,
-    count: int,
-    picked: list[Stretch],
-    words: dict[str, Any],
-) -> Claim:
-    """An interval for the bits of all windows from some that were drawn at random."""
-    found = dict(window_log_probs(read, stream, picked))
-    bits = np.array([-found[w].x.sum() / BITS for w in picked])
-    low, high = student(bits, DELTA, of=count)
-    low, high = (count * max(0.0, end) / n_bytes for end in (low, high))
-    return Claim(
-        *("bits_per_byte", Strength.STATISTICAL, high, None, None),
-        theorem="Student's interval for the mean over windows drawn without return",
-        assumptions=(
-            f"the mean of {len(picked)} windows drawn at random is close to normal",
-        ),
-        delta=DELTA,
-        detail=f"between {low:.3f} and {high:.3f} bits per byte for {n_bytes:,} bytes, "
-        f"from {len(picked)} of {count:,} windows; level='full' takes all",
-        **words,
-    )
-
-
-def student(values: Array, delta: float, of: float = math.inf) -> tuple[float, float]:
-    """Student's interval for the mean of a population of ``of`` units."""
-    n = len(values)
-    left = 1 - (n - 1) / (of - 1) if of < math.inf else 1.0
-    sd = float(np.std(values, ddof=1)) * math.sqrt(max(0.0, left) / n)
-    half = float(stdtrit(n - 1, 1 - delta / 2)) * sd
-    return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 
 def stated_claim(found: Number, said: float, guess: Callable[[], float]) -> Claim:

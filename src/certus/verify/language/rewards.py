@@ -32,7 +32,7 @@ from certus.verify import linear
 from certus.verify.deciding import Number, gamma
 from certus.verify.language import attention, models
 from certus.verify.language.attention import PlainNetwork
-from certus.verify.language.models import DELTA
+from certus.verify.language.scoring import DELTA
 from certus.verify.language.tuning import (
     HELD,
     alike,

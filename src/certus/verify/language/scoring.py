@@ -26,6 +26,8 @@ from certus.verify.language.drift import Bounded
 #: Largest difference between two logarithms of a probability: float32 and some layers.
 #: A figure whose rounding may be larger than this is not proved.
 NEAR = 1e-3
+#: Failure probability of an interval, and nats of a bit.
+DELTA, BITS = 0.05, math.log(2)
 #: Windows that are added up in both orders, and the factor on their difference.
 TWICE, FACTOR = 4, 10.0
 #: Numbers of scores that are held at a time.
