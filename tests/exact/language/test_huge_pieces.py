@@ -121,7 +121,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in kilobytes")
 @pytest.mark.parametrize("kind", ["a", "letters"])
 def test_100_megabytes_of_one_word(kind: str) -> None:
-    """Learnt, encoded and decoded within a few minutes and a few gigabytes."""
+    """Learnt, encoded and decoded within a few minutes; 2.1 to 2.3 GB were measured."""
     done = subprocess.run(
         [sys.executable, "-c", _HUGE, kind],
         capture_output=True,
@@ -130,4 +130,4 @@ def test_100_megabytes_of_one_word(kind: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 3_500_000
+    assert int(done.stdout) < 2_600_000  # of 1,024 bytes
