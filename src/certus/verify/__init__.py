@@ -5,95 +5,57 @@ parameters, the evidence and the data it recomputes each claim; a bug in a solve
 stale kernel or swapped data can make a certificate fail, never lie.
 """
 
-from certus.verify.adversarial import distance_claim
-from certus.verify.amounts import large_error_claim
-from certus.verify.comparing import no_sealed_rows, union_claim
-from certus.verify.conformal import seen_in_fit
-from certus.verify.decisions import Costs, cost_claims, recall_claims
-from certus.verify.explained import ToldShares, explained_claims
-from certus.verify.explained_flips import Flip, flip_claims
-from certus.verify.explained_mixing import Played
-from certus.verify.graph_networks import node_accuracy_claim
-from certus.verify.judging import check, judge
-from certus.verify.language.attention import PlainNetwork
-from certus.verify.language.chains import (
-    decoding_claim,
-    difference_claims,
-    excess_claim,
-)
-from certus.verify.language.copies import contamination, copy_claim
-from certus.verify.language.policies import answer_logs
-from certus.verify.language.policies import claims_of_draws as policy_claims_of_draws
-from certus.verify.language.policies import listed_claims as policy_claims
-from certus.verify.language.rewards import preference_claims
-from certus.verify.panel import Said, panel_claims, panel_shares
-from certus.verify.privacy import privacy_claims
-from certus.verify.probes import probe_claims
-from certus.verify.ranges import ScoreRange, score_range
-from certus.verify.robustness import (
-    Proof,
-    accuracy_claim,
-    among,
-    lipschitz_constant,
-    prove_robust,
-    refuted,
-    unproved,
-)
-from certus.verify.sample_laws import (
-    sample_claims,
-    told_apart_claim,
-    unprovable,
-    useful_claim,
-)
-from certus.verify.together import DeltaShares
-from certus.verify.tree_robustness import prove_trees
+from __future__ import annotations
+
+from certus.lazy import exports
 
 #: The public interface: other packages use these names only, not the modules.
-__all__ = [
-    "Costs",
-    "DeltaShares",
-    "Flip",
-    "PlainNetwork",
-    "Played",
-    "Proof",
-    "Said",
-    "ScoreRange",
-    "ToldShares",
-    "accuracy_claim",
-    "among",
-    "answer_logs",
-    "check",
-    "contamination",
-    "copy_claim",
-    "cost_claims",
-    "decoding_claim",
-    "difference_claims",
-    "distance_claim",
-    "excess_claim",
-    "explained_claims",
-    "flip_claims",
-    "judge",
-    "large_error_claim",
-    "lipschitz_constant",
-    "no_sealed_rows",
-    "node_accuracy_claim",
-    "panel_claims",
-    "panel_shares",
-    "policy_claims",
-    "policy_claims_of_draws",
-    "preference_claims",
-    "privacy_claims",
-    "probe_claims",
-    "prove_robust",
-    "prove_trees",
-    "recall_claims",
-    "refuted",
-    "sample_claims",
-    "score_range",
-    "seen_in_fit",
-    "told_apart_claim",
-    "union_claim",
-    "unprovable",
-    "unproved",
-    "useful_claim",
-]
+_WHERE = {
+    "Costs": "decisions",
+    "DeltaShares": "together",
+    "Flip": "explained_flips",
+    "PlainNetwork": "language.attention",
+    "Played": "explained_mixing",
+    "Proof": "robustness",
+    "Said": "panel",
+    "ScoreRange": "ranges",
+    "ToldShares": "explained",
+    "accuracy_claim": "robustness",
+    "among": "robustness",
+    "answer_logs": "language.policies",
+    "check": "judging",
+    "contamination": "language.copies",
+    "copy_claim": "language.copies",
+    "cost_claims": "decisions",
+    "decoding_claim": "language.chains",
+    "difference_claims": "language.chains",
+    "distance_claim": "adversarial",
+    "excess_claim": "language.chains",
+    "explained_claims": "explained",
+    "flip_claims": "explained_flips",
+    "judge": "judging",
+    "large_error_claim": "amounts",
+    "lipschitz_constant": "robustness",
+    "no_sealed_rows": "comparing",
+    "node_accuracy_claim": "graph_networks",
+    "panel_claims": "panel",
+    "panel_shares": "panel",
+    "policy_claims": "language.policies",
+    "policy_claims_of_draws": "language.policies",
+    "preference_claims": "language.rewards",
+    "privacy_claims": "privacy",
+    "probe_claims": "probes",
+    "prove_robust": "robustness",
+    "prove_trees": "tree_robustness",
+    "recall_claims": "decisions",
+    "refuted": "robustness",
+    "sample_claims": "sample_laws",
+    "score_range": "ranges",
+    "seen_in_fit": "conformal",
+    "told_apart_claim": "sample_laws",
+    "union_claim": "comparing",
+    "unprovable": "sample_laws",
+    "unproved": "robustness",
+    "useful_claim": "sample_laws",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

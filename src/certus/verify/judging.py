@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,45 +15,7 @@ from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness
 from certus.objectives import terms as t
 from certus.typing import ArrayLike, Column, Fit, MatrixLike
-from certus.verify import (
-    additive,
-    adversarial,
-    attributes,
-    autoencoders,
-    boltzmann,
-    cell_laws,
-    covariance_penalty,
-    cuts,
-    denoising,
-    elbo,
-    expectation,
-    flows,
-    gaussian_factors,
-    glove,
-    graph_networks,
-    graphs,
-    group_rates,
-    kernel_machines,
-    kmeans,
-    language,
-    linear,
-    linear_networks,
-    links,
-    memory,
-    mixture,
-    neighbors,
-    nonnegative,
-    online,
-    pac_bayes,
-    pretexts,
-    ratings,
-    representations,
-    spectral,
-    stating,
-    texts,
-    tree,
-    trees,
-)
+from certus.verify import linear, stating
 from certus.verify import measured as measured_only
 from certus.verify.blocks import cores
 from certus.verify.conformal import check_conformal
@@ -61,42 +24,44 @@ from certus.verify.deciding import refused
 from certus.verify.kernel import losses
 from certus.verify.stating import Checked, Given
 
-#: Checkers that read their statement from the model's parameters. Each is a module with
+#: Modules that read their statement from the model's parameters, the common ones first:
+#: a module is imported when those before it do not know the model's class. Each has
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
-CHECKERS: tuple[Any, ...] = (
-    *(
-        additive,
-        adversarial,
-        attributes,
-        autoencoders,
-        covariance_penalty,
-        elbo,
-        expectation,
-        flows,
-        glove,
-    ),
-    *(
-        gaussian_factors,
-        group_rates,
-        kernel_machines,
-        kmeans,
-        linear,
-        linear_networks,
-    ),
-    *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
-    *(spectral, texts, *language.CHECKERS),
-    *(cuts, graphs, graph_networks, links, memory, boltzmann),
-    *(cell_laws, denoising, representations, pretexts, tree, trees),
+CHECKERS: tuple[str, ...] = (
+    *("linear", "kernel_machines", "trees", "spectral", "kmeans", "mixture"),
+    *("neighbors", "measured", "online", "gaussian_factors", "nonnegative", "additive"),
+    *("ratings", "texts", "group_rates", "attributes", "covariance_penalty"),
+    *("linear_networks", "autoencoders", "expectation", "glove", "pac_bayes"),
+    *("cuts", "graphs", "graph_networks", "links", "memory", "boltzmann"),
+    *("tree", "cell_laws", "flows", "elbo", "adversarial", "denoising"),
+    *("representations", "pretexts", "language.tokens", "language.ngrams"),
+    *("language.models", "language.generations", "language.mixing"),
+    *("language.encoders", "language.tuning", "language.rewards"),
+    "language.tuned_policies",
 )
-READERS: dict[str, stating.Reader] = {
-    name: reader for one in CHECKERS for name, reader in one.READERS.items()
-}
-CHECKS: dict[type, Callable[..., Checked]] = {
-    checker.Statement: checker.check for checker in CHECKERS
-}
 
-#: Statements that are also checked over blocks of rows.
-BY_BLOCKS = (linear.Statement, spectral.Statement)
+
+class Readers(Mapping[str, stating.Reader]):
+    """The readers of all checkers, by class name."""
+
+    def __getitem__(self, name: str) -> stating.Reader:
+        for checker in _imported():
+            if name in checker.READERS:
+                found: stating.Reader = checker.READERS[name]
+                return found
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for checker in _imported() for name in checker.READERS)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+READERS = Readers()
+
+#: Checkers that also read rows by blocks.
+BY_BLOCKS = ("certus.verify.linear", "certus.verify.spectral")
 
 #: Advice for a fit that was stopped from outside; neither iterations nor scaling help.
 _EARLY_FIX = {
@@ -241,6 +206,11 @@ def _signed(
     return Certificate.of(model, found, evidence=evidence, seconds=seconds, **more)
 
 
+def _imported() -> Iterator[Any]:
+    """The checkers one after another; those behind the one looked for stay unread."""
+    return (import_module(f"certus.verify.{name}") for name in CHECKERS)
+
+
 def _check_stated(model: Fit, given: Given) -> Checked:
     """Run the checker of the model's statement; or refuse with a reason."""
     try:
@@ -252,12 +222,14 @@ def _check_stated(model: Fit, given: Given) -> Checked:
     name = type(model).__name__
     if given.sensitive is not None and not hasattr(model, "sensitive_columns"):
         raise TypeError(f"{name} does not take sensitive; leave it out.")
-    if stating.by_address(given.X) and type(stated) not in BY_BLOCKS:
+    checker = next(one for one in _imported() if one.Statement is type(stated))
+    if stating.by_address(given.X) and checker.__name__ not in BY_BLOCKS:
         reason = f"{name} is checked on rows in memory, not block by block"
         claim = refused("refused", reason, "certify it on a sample of the rows")
         return [claim], Status.UNDECIDED, {"shape": [int(i) for i in given.X.shape]}
     try:
-        return CHECKS[type(stated)](model, stated, given)
+        found: Checked = checker.check(model, stated, given)
+        return found
     except stating.Refusal as refusal:
         claim = refused("refused", refusal.reason, refusal.fix)
         return [claim], Status.UNDECIDED, {"shape": [int(i) for i in given.X.shape]}

@@ -83,7 +83,7 @@ def excess(lp: Array, lq: Array, r: Array, beta: float, off: float = 0.0) -> Num
     return Number(max(found, 0.0), gamma(len(r) + 32) * size + moved)
 
 
-def listed_claims(
+def policy_claims(
     policy: Array, reference: Array, reward: Array, beta: float, off: Any = 0.0
 ) -> list[Claim]:
     """The claims where all answers are listed, from logarithms of the distributions.
@@ -382,7 +382,7 @@ def answer_logs(
     return logs, off
 
 
-def claims_of_draws(
+def policy_claims_of_draws(
     policy: tuple[Any, Any],
     reference: tuple[Any, Any],
     prompts: list[Array],
