@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 
@@ -76,9 +77,18 @@ def _absent(package: str, name: str) -> Any:
     """
     theirs = package.replace("certus", "sklearn", 1)
     inner = "." in package and not name.startswith("_")
-    if inner and find_spec(theirs) and name in import_module(theirs).__all__:
+    if inner and _is_there(theirs) and name in import_module(theirs).__all__:
         raise ImportError(
             f"{package} has no {name}. Keep scikit-learn's: certus.certify says what "
             "it can judge of the fitted model."
         )
     raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+def _is_there(theirs: str) -> bool:
+    """Whether scikit-learn has this package; asking find_spec would import it."""
+    library, _, inner = theirs.partition(".")
+    found = find_spec(library)
+    folders = (found and found.submodule_search_locations) or ()
+    places = [Path(folder, *inner.split(".")) for folder in folders]
+    return any(p.is_dir() or p.with_suffix(".py").is_file() for p in places)

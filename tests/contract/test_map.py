@@ -153,6 +153,11 @@ def test_migrate_says_what_it_cannot_read(name, content, told, tmp_path, capsys)
         ("import certus.registry", "sklearn"),
         ("from certus.neural_network import MLPClassifier", "torch"),
         ("import certus.linear_model, certus.text, certus.neural_network", "numba"),
+        (
+            "from certus.linear_model import Lasso; "
+            "Lasso().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 3.0]).certificate_.met",
+            "certus.verify.adversarial",
+        ),
     ],
 )
 def test_an_import_loads_no_more_than_it_needs(line, absent):

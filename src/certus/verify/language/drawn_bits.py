@@ -34,7 +34,7 @@ DOCUMENTS = 8
 DRAWS = 24
 
 
-class Part(NamedTuple):
+class ScoredPart(NamedTuple):
     """Tokens that a window scores, and the factor on their bits."""
 
     window: Stretch
@@ -63,7 +63,7 @@ def sampled_claim(
         told = f"draws of {count:,} documents, up to {few} of each"
     else:
         some = rng.permutation(len(every))[:many]
-        drawn = [[Part(every[i], slice(None), len(every))] for i in some]
+        drawn = [[ScoredPart(every[i], slice(None), len(every))] for i in some]
         bits = bits_of_parts(read, stream, drawn)
         low, high = student(bits, DELTA, of=len(every))
         unit, way, told = "windows", "without return", f"of {len(every):,} windows"
@@ -81,7 +81,7 @@ def sampled_claim(
 
 def draw_documents(
     rng: np.random.Generator, every: list[Stretch], tokens: Array, many: int, each: int
-) -> list[list[Part]]:
+) -> list[list[ScoredPart]]:
     """Documents drawn for about so many windows, and what is scored of each draw."""
     edges = np.concatenate([[0], np.cumsum(tokens + 1)])
     edges[0] = 1  # the first end-of-text token is given and not scored
@@ -97,7 +97,7 @@ def draw_documents(
 
 def some_of(
     rng: np.random.Generator, those: list[Stretch], begin: int, stop: int, each: int
-) -> list[Part]:
+) -> list[ScoredPart]:
     """All windows of a document, its tokens ``begin … stop − 1``; or ``each`` drawn."""
     inside = [
         slice(max(begin - w.first, 0), min(stop - 1, w.stop) - w.first + 1)
@@ -105,13 +105,15 @@ def some_of(
     ]
     if len(those) <= each:
         times = 1 / max(1, stop - begin)
-        return [Part(w, s, times) for w, s in zip(those, inside, strict=True)]
+        return [ScoredPart(w, s, times) for w, s in zip(those, inside, strict=True)]
     n = np.array([s.stop - s.start for s in inside])
     chosen = rng.choice(len(n), each, p=n / n.sum())
-    return [Part(those[i], inside[i], 1 / (each * n[i])) for i in chosen]
+    return [ScoredPart(those[i], inside[i], 1 / (each * n[i])) for i in chosen]
 
 
-def bits_of_parts(read: PlainNetwork, stream: Array, drawn: list[list[Part]]) -> Array:
+def bits_of_parts(
+    read: PlainNetwork, stream: Array, drawn: list[list[ScoredPart]]
+) -> Array:
     """The bits of each draw, times its factors; each window is scored once."""
     some = sorted({part.window for parts in drawn for part in parts})
     found = dict(window_log_probs(read, stream, some))
