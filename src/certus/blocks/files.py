@@ -20,16 +20,33 @@ from certus.blocks.kept import Kept
 from certus.blocks.keys import Blocks, Key, RowBlock, cut
 from certus.typing import Array
 
+#: Endings of Parquet files.
+PARQUET = (".parquet", ".pq")
+#: Endings of files whose parts can be read alone.
+ENDINGS = (*PARQUET, ".feather", ".arrow", ".ipc")
+
 
 class FileChanged(RuntimeError):
     """A file is not the one whose rows were addressed."""
 
 
 class _Stamp(NamedTuple):
-    """What tells that a file was replaced: its size and the time of its last change."""
+    """What tells that a file was replaced.
+
+    Copies of one file on several machines differ in the time of their last change. The
+    footer of a Parquet file is the same in each: it lists where every column of every
+    row group lies, its compressed size, and mostly its smallest and largest value.
+    """
 
     size: int
     changed: int
+    footer: bytes  # digest of it; empty where other content could have the same footer
+
+    def same_rows(self, other: _Stamp) -> bool:
+        """Whether the other file is this one, or a copy of it."""
+        if self[:2] == other[:2]:
+            return True
+        return bool(self.footer) and self[::2] == other[::2]
 
 
 def paths_of(source: Any) -> list[str]:
@@ -37,15 +54,23 @@ def paths_of(source: Any) -> list[str]:
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
         if os.path.isdir(text):
-            found = sorted(str(path) for path in Path(text).iterdir() if path.is_file())
+            inside = [path for path in Path(text).iterdir() if path.is_file()]
+            found = sorted(str(path) for path in inside if not _beside(path.name))
         elif os.path.exists(text):
             found = [text]
         else:
             found = sorted(glob.glob(text))
+            if not _beside(os.path.basename(text)):
+                found = [path for path in found if not _beside(os.path.basename(path))]
         if not found:
             raise FileNotFoundError(f"No file matches {text!r}.")
         return found
     return [path for each in source for path in paths_of(each)]
+
+
+def _beside(name: str) -> bool:
+    """Whether a file lies beside the rows, as ``_SUCCESS`` and ``.crc`` of Spark do."""
+    return name.startswith(("_", "."))
 
 
 class FileBlocks(Blocks):
@@ -53,6 +78,8 @@ class FileBlocks(Blocks):
 
     #: Folders of files that were written for these blocks.
     scratch: tuple[Any, ...] = ()
+    #: Whether this was sent from another process, perhaps of another machine.
+    _sent = False
 
     def __init__(
         self,
@@ -73,6 +100,11 @@ class FileBlocks(Blocks):
                 if name not in names:
                     raise ValueError(_unknown(paths[0], name, names, "columns"))
             chosen = list(columns)
+            if target in chosen:
+                raise ValueError(
+                    f"columns must not name the target {target!r}: a model would read "
+                    "the answer from it. Leave it out of columns."
+                )
         if not chosen:
             raise ValueError(f"{paths[0]} has no columns beside the target.")
         self.names = tuple(chosen)
@@ -93,6 +125,14 @@ class FileBlocks(Blocks):
         self.dtype = _dtype(paths[0], chosen)
         self._kept = Kept()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_sent": True}
+
+    def __copy__(self) -> FileBlocks:
+        found = object.__new__(type(self))
+        vars(found).update(vars(self))
+        return found
+
     @property
     def _columns(self) -> list[str]:
         more = [n for n in (self._target, self._weight) if n is not None]
@@ -105,7 +145,7 @@ class FileBlocks(Blocks):
         return found
 
     def digest(self) -> bytes:
-        """Addresses and columns, and the size and time of each file."""
+        """Addresses and columns, and what tells that a file was replaced."""
         about = self.keys, self._columns, self._target, self._weight, self._stamps
         return hashlib.sha256(repr(about).encode()).digest()
 
@@ -121,8 +161,12 @@ class FileBlocks(Blocks):
         return found
 
     def _require_same(self, key: Key) -> None:
+        known = self._stamps[key.source]
         try:
-            if _stamp(key.source) == self._stamps[key.source]:
+            found = os.stat(key.source)
+            if (found.st_size, found.st_mtime_ns) == known[:2]:
+                return
+            if self._sent and _stamp(key.source).same_rows(known):
                 return
         except FileNotFoundError:
             raise FileChanged(
@@ -152,7 +196,14 @@ class FileBlocks(Blocks):
 
 def _stamp(path: str) -> _Stamp:
     found = os.stat(path)
-    return _Stamp(found.st_size, found.st_mtime_ns)
+    footer = b""
+    if Path(path).suffix.lower() in PARQUET:
+        with open(path, "rb") as file:
+            file.seek(-min(8, found.st_size), os.SEEK_END)
+            length = int.from_bytes(file.read(4), "little")  # then the letters PAR1
+            file.seek(-min(length + 8, found.st_size), os.SEEK_END)
+            footer = hashlib.sha256(file.read()).digest()
+    return _Stamp(found.st_size, found.st_mtime_ns, footer)
 
 
 def _arrow() -> Any:
@@ -169,9 +220,9 @@ def _arrow() -> Any:
 
 def _kind(path: str) -> str:
     suffix = Path(path).suffix.lower()
-    if suffix in (".parquet", ".pq"):
+    if suffix in PARQUET:
         return "parquet"
-    if suffix in (".feather", ".arrow", ".ipc"):
+    if suffix in ENDINGS:
         return "feather"
     raise ValueError(
         f"{path} is not a Parquet, Feather or CSV file. Convert it to Parquet once, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,41 @@ def test_unknown_columns_and_files(folder: Path) -> None:
     (folder / "rows.txt").write_text("a,y\n1,2\n")
     with pytest.raises(ValueError, match="sink_parquet"):
         blocks(folder / "rows.txt", "y")
+
+
+def test_the_target_among_the_columns_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="columns must not name the target 'y'"):
+        rows_of(folder, columns=["a", "y"])
+    with pytest.raises(ValueError, match="columns must not name the target 'y'"):
+        Ridge().fit(folder, target="y", columns=["y", "a"])  # type: ignore[call-arg]
+
+
+def test_files_beside_the_rows_are_ignored(folder: Path) -> None:
+    """Spark writes ``_SUCCESS`` and check sums that begin with a dot."""
+    for name in ("_SUCCESS", ".part-0.parquet.crc", "_metadata"):
+        (folder / name).write_bytes(b"")
+    for place in (folder, str(folder / "*")):
+        assert blocks(place, "y", columns=["a", "b"]).shape == (1500, 2)
+
+
+def _elsewhere(table: Any) -> Any:
+    """The blocks as a worker gets them."""
+    return pickle.loads(pickle.dumps(table))
+
+
+def test_copies_with_another_time_are_the_same_file(folder: Path) -> None:
+    """Each worker has its own copy; only its time differs."""
+    rows, path = rows_of(folder), folder / "part-1.parquet"
+    key = next(key for key in rows.keys if key.source == str(path))
+    here = rows.read(key)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(FileChanged, match=r"part-1\.parquet changed"):
+        rows.only(key).read(key)  # in one process the time counts
+    assert np.array_equal(_elsewhere(rows).read(key).X, here.X)
+    frame = pl.read_parquet(path)
+    frame[::-1].write_parquet(path, row_group_size=200)
+    with pytest.raises(FileChanged, match=r"part-1\.parquet changed"):
+        _elsewhere(rows).read(key)
 
 
 def test_missing_values_name_file_and_column(folder: Path) -> None:
