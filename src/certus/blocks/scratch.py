@@ -1,7 +1,8 @@
 """Tables that cannot be read from the middle, written to Parquet once.
 
-CSV files and polars LazyFrames are streamed to a scratch file, which lives as long as
-the blocks that read it. A message of the logger ``certus`` says so.
+CSV files, polars LazyFrames, and Datasets of pyarrow that are more than their files are
+streamed to a scratch file, which lives as long as the blocks that read it. A message
+of the logger ``certus`` says so.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import shutil
 import tempfile
 import weakref
 from typing import Any
+
+from certus.blocks.files import ENDINGS
 
 #: Rows of a block in a scratch file.
 ROWS = 100_000
@@ -55,23 +58,65 @@ def sunk(source: Any) -> tuple[str, Scratch]:
     scratch = Scratch()
     path = os.path.join(scratch.folder, "rows.parquet")
     source.sink_parquet(path, row_group_size=ROWS)
-    size = os.path.getsize(path)
-    logging.getLogger("certus").warning(
-        "%s was written to a scratch file of %.3g MB, because it cannot be read from "
-        "the middle",
-        *(name, size / 1e6),
-    )
+    _tell(name, path)
     return path, scratch
 
 
+def is_dataset(source: object) -> bool:
+    """Whether this is a Dataset of pyarrow."""
+    return type(source).__module__.startswith("pyarrow._dataset")
+
+
 def files_of_dataset(source: Any) -> list[str] | None:
-    """The files of a pyarrow Dataset; None for anything else."""
-    if not type(source).__module__.startswith("pyarrow._dataset"):
-        return None
+    """The files of a Dataset that is its files' rows and columns; None of another.
+
+    A filter takes rows away, and folders such as ``year=2020`` add columns: neither is
+    in the files.
+    """
+    from pyarrow import fs
+
     files = getattr(source, "files", None)
-    if files is None or any("://" in path for path in files):
-        raise ValueError(
-            "A pyarrow Dataset must consist of local files. Write it to Parquet, and "
-            "pass the paths."
-        )
-    return list(files)
+    if not files or not isinstance(source.filesystem, fs.LocalFileSystem):
+        return None
+    if not all(path.lower().endswith(ENDINGS) for path in files):
+        return None
+    try:
+        fragments = list(source.get_fragments())
+    except ValueError:  # of a Dataset with a filter
+        return None
+    same = all(_is_its_file(each, source.schema) for each in fragments)
+    return list(files) if same else None
+
+
+def _is_its_file(fragment: Any, schema: Any) -> bool:
+    """Whether a part of a Dataset is a file with all its rows and columns."""
+    if not fragment.physical_schema.equals(schema):
+        return False
+    groups = getattr(fragment, "num_row_groups", None)
+    return groups is None or groups == fragment.metadata.num_row_groups
+
+
+def dataset_sunk(source: Any) -> tuple[str, Scratch]:
+    """The Parquet file of a Dataset's rows: its filter and partitions included."""
+    from pyarrow import Table, parquet
+
+    scratch = Scratch()
+    path = os.path.join(scratch.folder, "rows.parquet")
+    waiting: list[Any] = []
+    with parquet.ParquetWriter(path, source.schema) as writer:
+        for batch in source.to_batches():
+            waiting.append(batch)
+            if sum(each.num_rows for each in waiting) >= ROWS:
+                writer.write_table(Table.from_batches(waiting))
+                waiting = []
+        writer.write_table(Table.from_batches(waiting, source.schema))
+    _tell("the Dataset", path)
+    return path, scratch
+
+
+def _tell(name: str, path: str) -> None:
+    logging.getLogger("certus").warning(
+        "%s was written to a scratch file of %.3g MB, because it cannot be read from "
+        "the middle",
+        *(name, os.path.getsize(path) / 1e6),
+    )

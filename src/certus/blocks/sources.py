@@ -13,7 +13,9 @@ from certus.blocks.arrays import ArrayBlocks
 from certus.blocks.files import FileBlocks, paths_of
 from certus.blocks.keys import Blocks
 from certus.blocks.scratch import (
+    dataset_sunk,
     files_of_dataset,
+    is_dataset,
     is_delimited,
     is_lazy,
     sunk,
@@ -34,10 +36,12 @@ def blocks(
     ----------
     source : array, sparse matrix, path, pattern, list of paths, Dataset or LazyFrame
         Parquet and Feather files, also those of a pyarrow Dataset, are read a row group
-        or record batch at a time; a pattern such as ``"houses/*.parquet"`` stands for
-        all files it matches, in the order of their names. CSV files and LazyFrames of
-        polars are written to a scratch Parquet file first. Decoded blocks stay in
-        memory while they fit into a quarter of what is free.
+        or record batch at a time; a folder or a pattern such as ``"houses/*.parquet"``
+        stands for its files in the order of their names, without those that begin with
+        ``_`` or a dot. CSV files, LazyFrames of polars, and Datasets with a filter or
+        with columns from the names of folders are written to a scratch Parquet file
+        first. Decoded blocks stay in memory while they fit into a quarter of what is
+        free.
     target : str or array
         The column to predict; for an array, the values themselves.
     sample_weight : str or array, optional
@@ -64,8 +68,9 @@ def blocks(
     """
     if isinstance(source, Blocks):
         return source
-    source = files_of_dataset(source) or source
-    if is_lazy(source):
+    if is_dataset(source):
+        source = files_of_dataset(source) or source
+    if is_lazy(source) or is_dataset(source):
         return _from_scratch([source], target, sample_weight, columns)
     names = isinstance(source, list | tuple) and all(
         isinstance(each, str | os.PathLike) for each in source
@@ -97,7 +102,10 @@ def _from_scratch(sources: Any, *roles: Any) -> Blocks:
     """Blocks of Parquet files, written where a source is of another kind."""
     paths, kept = [], []
     for source in sources:
-        if is_lazy(source) or is_delimited(source):
+        if is_dataset(source):
+            source, scratch = dataset_sunk(source)
+            kept.append(scratch)
+        elif is_lazy(source) or is_delimited(source):
             source, scratch = sunk(source)
             kept.append(scratch)
         paths.append(source)

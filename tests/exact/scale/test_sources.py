@@ -81,3 +81,35 @@ def test_a_block_is_decoded_once() -> None:
 
 def _sums(block: Any) -> Any:
     return block.X.sum(axis=0)
+
+
+def test_a_dataset_is_read_with_its_filter_and_its_partitions(
+    frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    parquet, folder = tmp_path / "rows.parquet", tmp_path / "by_group"
+    frame.write_parquet(parquet, row_group_size=120)
+    some = dataset.dataset(parquet).filter(dataset.field("a") > 0)
+    table = blocks(some, "y")
+    kept = frame.filter(pl.col("a") > 0)
+    assert len(table) == len(kept) < len(frame)
+    read = np.vstack([table.read(key).X for key in table.keys])
+    assert np.array_equal(read, kept.select("a", "b", "c").to_numpy())
+
+    groups = frame.with_columns(g=pl.Series(np.arange(500) % 3))
+    hive = dataset.partitioning(pa.schema([("g", pa.int64())]), flavor="hive")
+    dataset.write_dataset(
+        groups.to_arrow(), folder, format="parquet", partitioning=hive
+    )
+    table = blocks(dataset.dataset(folder, partitioning="hive"), "y")
+    assert table.shape == (500, 4) and table.names[-1] == "g"
+    X = np.vstack([table.read(key).X for key in table.keys])
+    assert np.bincount(X[:, 3].astype(int)).tolist() == [167, 167, 166]
+
+    first = next(iter(dataset.dataset(parquet).get_fragments()))
+    part = dataset.FileSystemDataset(
+        [first.subset(row_group_ids=[1])], first.physical_schema, first.format
+    )
+    assert len(blocks(part, "y")) == 120
