@@ -6,6 +6,7 @@ ones go right. Where a node has no direction for missing values, NaN counts as 0
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,23 +54,48 @@ def read(model: Any) -> TreeEnsemble:
 
 
 def rows(model: Fit, X: MatrixLike) -> Array:
-    """X as numbers; columns of categories of a data frame as codes."""
-    return frame_numbers(X, getattr(_booster(model), "pandas_categorical", None))
+    """X as numbers; columns of categories of a data frame as the model's codes."""
+    lists = getattr(_booster(model), "pandas_categorical", None) or []
+    columns = category_columns(X)
+    if len(columns) != len(lists):
+        raise ValueError(
+            f"The rows have {len(columns)} columns of the type category, but the "
+            f"LightGBM model keeps the categories of {len(lists)}. Pass the columns as "
+            "in the fit, or the codes as numbers."
+        )
+    return frame_numbers(X, dict(zip(columns, map(_coder, lists), strict=True)))
 
 
-def frame_numbers(X: Any, lists: Any = None) -> Array:
-    """A frame or an array as float64; categories by their place in the given lists."""
+def _coder(labels: list[Any]) -> Callable[[Any], float]:
+    """From a category to its code; NaN, a missing value, where the fit had it not."""
+    codes = {label: float(code) for code, label in enumerate(labels)}
+    return lambda label: codes.get(label, np.nan)
+
+
+def category_columns(X: Any) -> list[int]:
+    """Places of the columns of categories of a data frame; none of an array."""
+    kinds = enumerate(X.dtypes) if hasattr(X, "columns") else ()
+    return [j for j, kind in kinds if str(kind) == "category"]
+
+
+def frame_numbers(X: Any, code_of: dict[int, Callable[[Any], float]]) -> Array:
+    """A frame or an array as float64; a category by its code in the fit, by column.
+
+    The codes of the frame itself follow the order of its own categories, which may be
+    another one than in the fit.
+    """
     if not hasattr(X, "columns"):
         X = X.toarray() if hasattr(X, "toarray") else X
         return np.asarray(X, dtype=np.float64)
-    found, left = [], list(lists or [])
-    for name in X.columns:
+    found = []
+    for j, name in enumerate(X.columns):
         column = X[name]
-        if str(column.dtype) == "category":
-            if left:
-                column = column.cat.set_categories(left.pop(0))
-            codes = np.asarray(column.cat.codes, dtype=np.float64)
-            found.append(np.where(codes < 0, np.nan, codes))
+        if j in code_of:
+            own = np.asarray(column.cat.codes, dtype=np.intp)
+            codes = np.full(len(column.cat.categories) + 1, np.nan)  # −1: missing
+            for i in np.unique(own[own >= 0]):
+                codes[i] = code_of[j](column.cat.categories[i])
+            found.append(codes[own])
         else:
             found.append(np.asarray(column, dtype=np.float64))
     return np.stack(found, axis=1)

@@ -7,12 +7,14 @@ float32 numbers that is x ≤ the next smaller one. Categories of a set go right
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from certus.ensemble.joining import ReadTree, join, words_of
-from certus.ensemble.lightgbm_trees import frame_numbers
+from certus.ensemble.lightgbm_trees import category_columns, frame_numbers
 from certus.trees import TreeEnsemble
 from certus.typing import Array, Fit, MatrixLike
 
@@ -30,8 +32,7 @@ _LINKS = {
 
 def read(model: Any) -> TreeEnsemble:
     """The nodes of all trees up to the best iteration."""
-    booster = model.get_booster() if hasattr(model, "get_booster") else model
-    learner = json.loads(bytes(booster.save_raw("json")))["learner"]
+    booster, learner = _learner(model)
     objective = learner["objective"]["name"]
     link, kind = _LINKS.get(objective), learner["gradient_booster"]["name"]
     if link is None or kind not in ("gbtree", "dart"):
@@ -61,7 +62,7 @@ def read(model: Any) -> TreeEnsemble:
 
 
 def rows(model: Fit, X: MatrixLike) -> Array:
-    """X as float32 numbers; columns of categories of a data frame as codes."""
+    """X as float32 numbers; columns of categories as the model's codes."""
     missing = getattr(model, "missing", np.nan)
     if missing is not None and missing == missing:
         raise ValueError(
@@ -69,7 +70,59 @@ def rows(model: Fit, X: MatrixLike) -> Array:
             "values by NaN in X and fit it again with missing=nan."
         )
     with np.errstate(over="ignore"):
-        return frame_numbers(X).astype(np.float32)
+        return frame_numbers(X, _categories(model, X)).astype(np.float32)
+
+
+def _learner(model: Any) -> tuple[Any, dict[str, Any]]:
+    booster = model.get_booster() if hasattr(model, "get_booster") else model
+    return booster, json.loads(bytes(booster.save_raw("json")))["learner"]
+
+
+def _categories(model: Any, X: Any) -> dict[int, Callable[[Any], float]]:
+    """From a category to its code in the fit, for the columns of X that hold some."""
+    columns = category_columns(X)
+    if not columns:
+        return {}
+    grown = _learner(model)[1]["gradient_booster"]
+    kept = grown.get("gbtree", grown)["model"].get("cats", {}).get("enc", [])
+    found = {}
+    for j in columns:
+        labels = _labels(kept[j]) if j < len(kept) else []
+        if not labels:
+            raise ValueError(
+                f"The XGBoost model does not keep the categories of column {j}, or not "
+                "in full (texts beyond ASCII). Pass the codes of the fit as numbers."
+            )
+        found[j] = _coder(labels, j)
+    return found
+
+
+def _labels(told: dict[str, Any]) -> list[Any]:
+    """Numbers, or texts that lie one after the other; none if XGBoost has cut them.
+
+    It counts letters where it copies bytes, so texts beyond ASCII come out shifted.
+    """
+    values, ends = told["values"], told.get("offsets")
+    if ends is None:
+        return list(values)
+    if min(values, default=0) < 0:
+        return []
+    text = bytes(values).decode()
+    return [text[a:b] for a, b in pairwise(ends)]
+
+
+def _coder(labels: list[Any], j: int) -> Callable[[Any], float]:
+    codes = {label: float(code) for code, label in enumerate(labels)}
+
+    def code(label: Any) -> float:
+        if label not in codes:  # XGBoost would take some other category
+            raise ValueError(
+                f"Column {j} holds the category {label!r}, which the fit of the "
+                "XGBoost model had not. Replace it by a missing value."
+            )
+        return codes[label]
+
+    return code
 
 
 def _start(text: str, link: str, k: int) -> Array:

@@ -270,11 +270,13 @@ def of_xgboost(model: Fit) -> Forest:
     """Trees up to the best iteration, with the strict comparison of XGBoost."""
     told = json.loads(bytes(model.get_booster().save_raw("json")))["learner"]
     objective, booster = told["objective"]["name"], told["gradient_booster"]
-    if objective not in _XGB_LINKS or "model" not in booster:
+    trees = booster.get("gbtree", booster)  # dart keeps its trees one level deeper
+    if objective not in _XGB_LINKS or "model" not in trees:
         kind = f"booster {booster['name']!r} and objective {objective!r}"
-        raise Refusal(f"{kind} are not checked", "use gbtree")
-    link, param, grown = _XGB_LINKS[objective], told["learner_model_param"], booster
-    grown = booster["model"]
+        raise Refusal(f"{kind} are not checked", "use gbtree or dart")
+    link, param = _XGB_LINKS[objective], told["learner_model_param"]
+    grown = trees["model"]
+    weights = booster.get("weight_drop") or [1.0] * len(grown["trees"])
     k = max(1, int(param["num_class"]), int(param.get("num_target", "1")))
     last, ends = len(grown["trees"]), grown["iteration_indptr"]
     best = getattr(model, "best_iteration", None)
@@ -287,7 +289,7 @@ def of_xgboost(model: Fit) -> Forest:
         elif link == "exp":
             base = np.log(base)
     return Forest(
-        [_xgboost_tree(each) for each in grown["trees"][:last]],
+        [_xgboost_tree(t, w) for t, w in zip(grown["trees"][:last], weights)],
         [int(each) for each in grown["tree_info"][:last]],
         np.broadcast_to(base, (k,)).copy(),
         link,
@@ -298,7 +300,8 @@ def of_xgboost(model: Fit) -> Forest:
     )
 
 
-def _xgboost_tree(told: dict[str, Any]) -> Nodes:
+def _xgboost_tree(told: dict[str, Any], weight: float) -> Nodes:
+    """One tree; dart multiplies its leaves by a weight."""
     left = np.array(told["left_children"])
     said = np.array(told["split_conditions"], dtype=np.float32).astype(np.float64)
     sets = {}
@@ -314,7 +317,7 @@ def _xgboost_tree(told: dict[str, Any]) -> Nodes:
         said,
         left,
         np.array(told["right_children"]),
-        said[:, None],
+        said[:, None] * float(weight),
         np.array(told["default_left"]) != 0,
         sets,
     )
@@ -328,37 +331,65 @@ def rows_of(model: Fit, X: Any, single: bool) -> Array:
     levels = levels_of(model)
     X = X.toarray() if hasattr(X, "toarray") else X
     if hasattr(X, "columns"):
-        lists = list(getattr(_booster(model), "pandas_categorical", None) or [])
-        parts = []
-        for j, name in enumerate(X.columns):
-            column = X[name]
-            if j not in levels and str(column.dtype) == "category":
-                labels = lists.pop(0) if lists else list(column.cat.categories)
-                parts.append(_coded(np.asarray(column), labels))
-            elif j in levels:
-                parts.append(_coded(np.asarray(column), levels[j]))
-            else:
-                parts.append(np.asarray(column, dtype=np.float64))
-        found = np.stack(parts, axis=1)
+        kinds = [str(X[name].dtype) for name in X.columns]
+        coded = [j for j, kind in enumerate(kinds) if kind == "category"]
+        labels = _labels_of(model, [j for j in coded if j not in levels]) | levels
+        columns = [np.asarray(X[name]) for name in X.columns]
     else:
-        table = np.asarray(X)
-        if levels:
-            parts = [
-                _coded(table[:, j], levels[j])
-                if j in levels
-                else table[:, j].astype(np.float64)
-                for j in range(table.shape[1])
-            ]
-            table = np.stack(parts, axis=1)
-        found = table.astype(np.float64)
+        table, labels = np.asarray(X), levels
+        columns = list(table.T) if levels else []
+    strict = hasattr(model, "get_booster")
+    parts = [
+        _coded(column, labels[j], strict) if j in labels else column.astype(np.float64)
+        for j, column in enumerate(columns)
+    ]
+    found = np.stack(parts, axis=1) if parts else table.astype(np.float64)
     with np.errstate(over="ignore"):
         return found.astype(np.float32).astype(np.float64) if single else found
 
 
-def _booster(model: Fit) -> Any:
-    return getattr(model, "booster_", None)
+def _labels_of(model: Fit, columns: list[int]) -> dict[int, list[Any]]:
+    """The categories by code that LightGBM or XGBoost has kept of the fit."""
+    if not columns:
+        return {}
+    kept: list[list[Any]] = []
+    if hasattr(model, "booster_"):
+        kept = list(model.booster_.pandas_categorical or [])
+    elif hasattr(model, "get_booster"):
+        told = json.loads(bytes(model.get_booster().save_raw("json")))["learner"]
+        booster = told["gradient_booster"]
+        own = booster.get("gbtree", booster)["model"].get("cats", {}).get("enc", [])
+        kept = [_texts(own[j]) for j in columns if j < len(own)]
+    if len(kept) != len(columns) or not all(kept):
+        raise ValueError(
+            "The model does not keep the categories of these columns, or not in full "
+            "(XGBoost and texts beyond ASCII). Pass the codes of the fit as numbers."
+        )
+    return dict(zip(columns, kept))
 
 
-def _coded(column: Array, labels: list[Any]) -> Array:
+def _texts(told: dict[str, Any]) -> list[Any]:
+    """XGBoost's categories: numbers, or texts cut out of one run of bytes.
+
+    Where a byte is not ASCII, the cuts are wrong: they count letters.
+    """
+    if "offsets" not in told:
+        return list(told["values"])
+    run, ends = told["values"], told["offsets"]
+    if any(not 0 <= byte < 128 for byte in run):
+        return []
+    return ["".join(map(chr, run[ends[i] : ends[i + 1]])) for i in range(len(ends) - 1)]
+
+
+def _coded(column: Array, labels: list[Any], strict: bool) -> Array:
+    """Codes; ``strict`` refuses categories that the fit had not, else they are NaN."""
     known = {label: float(code) for code, label in enumerate(labels)}
-    return np.array([known.get(each, np.nan) for each in column.tolist()])
+    found = np.full(len(column), np.nan)
+    for i, each in enumerate(column.tolist()):
+        found[i] = known.get(each, np.nan)
+        if strict and each is not None and each == each and each not in known:
+            raise ValueError(
+                f"X holds the category {column[i]!r}, which the fit had not. Replace "
+                "it by a missing value."
+            )
+    return found
