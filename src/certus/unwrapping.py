@@ -110,6 +110,12 @@ def _check_fitted(model: Fit) -> None:
             "minimises. Train it as certus.neural_network.NeuralClassifier(module), "
             "or NeuralRegressor(module)."
         )
+    if name == "Booster":
+        raise TypeError(
+            "A Booster does not keep how it was fitted. Certify the estimator, such as "
+            "LGBMRegressor or XGBClassifier; certus.ensemble.read_trees takes a "
+            "Booster."
+        )
     told = getattr(model, "__sklearn_is_fitted__", None)
     if told is not None and told():  # such as a tokeniser with nothing to learn
         return

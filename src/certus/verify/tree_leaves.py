@@ -29,7 +29,7 @@ from certus.verify.tree_walks import add_leaf, leaves_of
 
 #: Largest difference of a leaf, as a share of its rows' derivatives.
 LEAF = 1e-5
-#: A tree without a question may add nothing, whatever its rows ask for.
+#: A tree without a split may add nothing, whatever its rows need.
 NAME = "leaf_values"
 
 
@@ -43,6 +43,7 @@ class LeafRecipe(NamedTuple):
     factor: float = 1.0  # of second derivatives
     class_weight: Any = None
     first: bool = False  # the first tree holds the start as well
+    starts: bool = False  # a fit may begin at scores that the model does not keep
     sums32: bool = False  # scores were added as float32 numbers
     why: str = ""
 
@@ -84,18 +85,26 @@ def forest(model: Fit) -> LeafRecipe:
     return LeafRecipe(kind, class_weight=weight)
 
 
+def lightgbm_settings(model: Fit) -> dict[str, str]:
+    """The parameters in the text of the model, under LightGBM's own names."""
+    if is_ours(model):
+        text = model.settings_
+    else:
+        text = model.booster_.model_to_string().partition("\nparameters:\n")[2]
+    lines = [line for line in text.splitlines() if line[:1] == "["]
+    return dict(line[1:-1].partition(": ")[::2] for line in lines)
+
+
 def lightgbm(model: Fit) -> LeafRecipe:
     """Of LightGBM, from the parameters in the model's text."""
     if is_ours(model):
-        text, weights = model.settings_, dict(model.options or {}).get("class_weight")
+        weights = dict(model.options or {}).get("class_weight")
         sets = bool((np.asarray(model.trees_.category) >= 0).any())
     else:
         text, weights = model.booster_.model_to_string(), model.class_weight
         counts = {line for line in text.splitlines() if line[:8] == "num_cat="}
-        sets, text = counts != {"num_cat=0"}, text.partition("\nparameters:\n")[2]
-    lines = text.splitlines()
-    pairs = (line[1:-1].partition(": ")[::2] for line in lines if line[:1] == "[")
-    told = dict(pairs)
+        sets = counts != {"num_cat=0"}
+    told = lightgbm_settings(model)
     if told.get("boosting") != "gbdt":
         return _refuse(f"boosting_type={told.get('boosting')!r} drops or draws trees")
     if told.get("data_sample_strategy") == "goss":
@@ -120,14 +129,20 @@ def lightgbm(model: Fit) -> LeafRecipe:
     k = int(told.get("num_class", 1))
     factor = k / (k - 1) if kind == "softmax" else 1.0
     rate, l2, l1 = (float(told[n]) for n in ("learning_rate", "lambda_l2", "lambda_l1"))
-    return LeafRecipe(kind, rate, l2, l1, factor, first=True)
+    first = told.get("boost_from_average", "1") not in ("0", "false")
+    return LeafRecipe(kind, rate, l2, l1, factor, first=first, starts=True)
+
+
+def xgboost_settings(model: Fit) -> dict[str, Any]:
+    """The parameters as XGBoost reports them."""
+    text = model.settings_ if is_ours(model) else model.get_booster().save_config()
+    found: dict[str, Any] = json.loads(text)["learner"]
+    return found
 
 
 def xgboost(model: Fit) -> LeafRecipe:
     """Of XGBoost, from its parameters."""
-    ours = is_ours(model)
-    text = model.settings_ if ours else model.get_booster().save_config()
-    told = json.loads(text)["learner"]
+    told = xgboost_settings(model)
     grown = told["gradient_booster"]
     if grown["name"] != "gbtree":
         return _refuse(f"booster={grown['name']!r} drops trees")
@@ -152,7 +167,7 @@ def xgboost(model: Fit) -> LeafRecipe:
         return _refuse("certus has no formula for scale_pos_weight")
     factor = 2.0 if kind == "softmax" else 1.0
     rate, l2, l1 = (float(param[n]) for n in ("learning_rate", "lambda", "alpha"))
-    return LeafRecipe(kind, rate, l2, l1, factor, sums32=True)
+    return LeafRecipe(kind, rate, l2, l1, factor, sums32=True, starts=True)
 
 
 # -- the check --------------------------------------------------------------------
@@ -166,17 +181,28 @@ class LeafTargets(NamedTuple):
     s: Array
 
 
+_AGAIN = "leaves cannot be computed again"
+_START = (
+    f"{_AGAIN}: those of the first stage do not fit these rows, so the fit began at "
+    "scores that the model does not keep (init_score, base_margin), or had other rows "
+    "or weights"
+)
+
+
 def claim(recipe: LeafRecipe, trees: Forest, rows: LeafTargets, stages: int) -> Claim:
     """Whether the leaves of the first stages have the values of the formula."""
     if recipe.why:
-        return bd.refused(NAME, f"leaves cannot be computed again: {recipe.why}", "")
+        return bd.refused(NAME, f"{_AGAIN}: {recipe.why}", "")
     total = max(1, len(trees.trees) // trees.per_stage)
     some = f"{min(stages, total):,} of {total:,} stages"
     if recipe.loss in ("mean", "shares"):
         worst, formula = _means(recipe, trees, rows), "value = mean of the leaf's rows"
         some = f"{len(trees.trees):,} trees"
     else:
-        worst = _stages(recipe, trees, rows, min(stages, total))
+        each = _stages(recipe, trees, rows, min(stages, total))
+        if recipe.starts and each[0] > LEAF:
+            return bd.refused(NAME, _START, "pass the training data and weights")
+        worst = max(each)
         formula = "value = −η·T(G)/(H + λ), at the scores of the stages before"
     slack = 4 * gamma(len(rows.y) + len(trees.trees))
     return bd.proved(
@@ -222,8 +248,11 @@ def _share(off: Array, size: Array) -> float:
     return float(share.max(initial=0.0))
 
 
-def _stages(recipe: LeafRecipe, trees: Forest, rows: LeafTargets, stages: int) -> float:
-    k, worst = trees.per_stage, 0.0
+def _stages(
+    recipe: LeafRecipe, trees: Forest, rows: LeafTargets, stages: int
+) -> list[float]:
+    """The largest difference of each stage."""
+    k, found = trees.per_stage, [0.0] * max(1, stages)
     scores = np.tile(trees.start, (len(rows.y), 1))
     if recipe.first:
         scores += _average(recipe, rows, len(trees.start))
@@ -244,11 +273,12 @@ def _stages(recipe: LeafRecipe, trees: Forest, rows: LeafTargets, stages: int) -
             used = (np.bincount(leaf, minlength=n) > 0) & (tree.feature < 0)
             if n == 1 and tree.value[0, 0] == 0:
                 used[:] = False
-            worst = max(worst, _share(off[used], (recipe.rate * size / bottom)[used]))
+            share = _share(off[used], (recipe.rate * size / bottom)[used])
+            found[stage] = max(found[stage], share)
             if recipe.first and not stage:
                 scores[:, c] = 0.0
             add_leaf(trees, t, leaf, scores)
-    return worst
+    return found
 
 
 def _average(recipe: LeafRecipe, rows: LeafTargets, k: int) -> Array:

@@ -66,30 +66,43 @@ def _forest(model: Fit) -> Statement:
 
 
 def _lightgbm(model: Fit) -> Statement:
-    told = model.get_params().get("monotone_constraints")
-    signs = _signs(model, told)
+    told = tree_leaves.lightgbm_settings(model).get("monotone_constraints")
+    signs = _signs(model, told)  # under whatever name they were given
     return Statement(tree_reading.of_lightgbm, tree_leaves.lightgbm, signs)
 
 
 def _xgboost(model: Fit) -> Statement:
-    told = model.get_params().get("monotone_constraints")
-    signs = _signs(model, told)
+    signs = _xgboost_signs(model) or _signs(
+        model, model.get_params().get("monotone_constraints")
+    )
     return Statement(tree_reading.of_xgboost, tree_leaves.xgboost, signs)
+
+
+def _xgboost_signs(model: Fit) -> dict[int, int]:
+    """As XGBoost reports them; of a model from a file, it has forgotten them."""
+    told = tree_leaves.xgboost_settings(model)["gradient_booster"]
+    grown = told.get("gbtree", told).get("tree_train_param", {})
+    return _signs(model, grown.get("monotone_constraints"))
 
 
 def _boosted(model: Fit) -> Statement:
     """Of LightGBM or XGBoost, kept by certus with what the library said."""
-    told = dict(model.options or {}).get("monotone_constraints")
     if model.library not in ("lightgbm", "xgboost"):
         raise stating.Refusal(f"library={model.library!r:.40} is not known", "")
     recipe = getattr(tree_leaves, model.library)
-    return Statement(tree_reading.of_arrays, recipe, _signs(model, told))
+    asked = dict(model.options or {}).get("monotone_constraints")
+    if model.library == "xgboost":
+        signs = _xgboost_signs(model) or _signs(model, asked)
+    else:
+        told = tree_leaves.lightgbm_settings(model).get("monotone_constraints")
+        signs = _signs(model, told)
+    return Statement(tree_reading.of_arrays, recipe, signs)
 
 
 def _signs(model: Fit, told: Any) -> dict[int, int]:
     if told is None:
         return {}
-    if isinstance(told, str):  # as XGBoost takes it
+    if isinstance(told, str):  # as the libraries write it
         told = [int(each) for each in told.strip("() ").split(",") if each.strip()]
     if isinstance(told, dict):
         names = [str(name) for name in model.feature_names_in_]
@@ -136,6 +149,8 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     full = given.level == "full" or steps <= QUICK
     claims = [_same_claim(model, trees, given.X, X, full)]
     kept, recipe = _rows_used(given.witness, n), stated.recipe(model)
+    if kept is not None:  # a fit of certus starts where the library does by itself
+        recipe = recipe._replace(starts=False)
     guessed = not stating.is_ours(model) and kept is not None
     if kept is None:
         kept = np.ones(n, dtype=bool)
@@ -159,8 +174,10 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     claims.append(leaves)
     if stated.signs:
         claims.append(_monotone_claims(trees, stated.signs, X.shape[1]))
+    broken = bool(stated.signs) and claims[-1].met is False  # shown by two rows
     claims.append(_range_claim(trees))
     status = bd.verdict(claims)
+    status = Status.REFUTED if broken else status
     claims.append(
         bd.refused(
             "structure",

@@ -77,6 +77,12 @@ def test_a_fitted_model_can_be_kept(library, tmp_path):
     )
     assert changed != model.settings_
     model.settings_ = changed
+    claim = certus.certify(model, X, Y)["leaf_values"]
+    assert claim.strength.value == "refused" and "first stage" in claim.detail
+    # A fit of certus begins where the library does, so there the fault is known.
+    options = {"n_estimators": 10, "reg_lambda": 2.0}
+    model = BoostedTreesRegressor(library, options=options).fit(X, Y)
+    model.settings_ = changed
     assert certus.certify(model, X, Y)["leaf_values"].met is False
 
 
