@@ -5,7 +5,7 @@ whether NaN reaches it; for a column of categories, which codes do. The range of
 of trees on a box lies within the sum of each tree's range over the leaves it can reach.
 
 **Monotone in column j.** Scores change with x_j at thresholds of column j only. At a
-threshold t, trees that do not ask for it keep their leaf, so
+threshold t, trees without it keep their leaf, so
 
     Δ_t(x) = Σ over trees with the threshold t of value(just above t) − value(at t)
 
@@ -80,7 +80,7 @@ def scores_of(forest: Forest, X: Array) -> tuple[Array, Array]:
 
 
 class LeafBoxes(NamedTuple):
-    """Of the leaves of a tree: (leaves, columns) for the columns that it asks for."""
+    """Of the leaves of a tree: (leaves, columns) for the columns that it splits."""
 
     leaves: Array
     columns: Array
@@ -186,9 +186,14 @@ def range_of(forest: Forest) -> tuple[Array, Array]:
 
 
 class Step(NamedTuple):
-    """Leaves that meet at a threshold: the change, and the box of the other columns."""
+    """Leaves that meet at a threshold: the change, and the box of the other columns.
+
+    The change is exactly ``change`` + ``rest``: a difference, and what it lost by
+    rounding. Pairs of them are in the order of the exact changes.
+    """
 
     change: float
+    rest: float
     box: dict[int, tuple[float, float, bool, Array | None]]
 
 
@@ -210,9 +215,18 @@ def steps_of(
         meet = _meeting(boxes, a, b, j)
         pairs = zip(a[meet], b[meet])
         found[float(cut)] = [
-            Step(float(value[q] - value[p]), _shared(boxes, p, q, j)) for p, q in pairs
+            Step(*_difference(value[q], value[p]), _shared(boxes, p, q, j))
+            for p, q in pairs
         ]
     return found
+
+
+def _difference(a: float, b: float) -> tuple[float, float]:
+    """A − b as a number and its rounding error, exactly (Knuth's two-sum)."""
+    a, b = float(a), float(-b)
+    found = a + b
+    back = found - a
+    return found, (a - (found - back)) + (b - back)
 
 
 def _meeting(boxes: LeafBoxes, a: Array, b: Array, j: int) -> Array:
@@ -293,29 +307,34 @@ def worst_step(forest: Forest, column: int, sign: int, output: int) -> Fall | No
 
 
 def _least(trees: list[list[Step]], cut: float) -> Fall:
-    """The smallest sum of changes at one threshold; sums have the right sign (fsum)."""
-    floors = [min((step.change for step in steps), default=0.0) for steps in trees]
-    if math.fsum(floors) >= 0:
+    """The smallest sum of changes at one threshold; sums have the right sign."""
+    floors = [min((step[:2] for step in steps), default=(0.0, 0.0)) for steps in trees]
+    if _sum(floors) >= 0:
         return Fall(0.0, cut, {}, False)
     best, seen = Fall(0.0, cut, {}, True), 0
-    todo: list[tuple[list[float], dict[int, Any]]] = [([], {})]
+    todo: list[tuple[list[tuple[float, float]], dict[int, Any]]] = [([], {})]
     while todo:
         changes, box = todo.pop()
         if len(changes) == len(trees):
-            if math.fsum(changes) < best.change:
-                best = Fall(math.fsum(changes), cut, box, True)
+            if _sum(changes) < best.change:
+                best = Fall(_sum(changes), cut, box, True)
             continue
         for step in trees[len(changes)]:
-            path = [*changes, step.change]
-            if math.fsum([*path, *floors[len(path) :]]) >= best.change:
+            path = [*changes, step[:2]]
+            if _sum([*path, *floors[len(path) :]]) >= best.change:
                 continue
             seen += 1
             if seen > MOST_JOINS:
-                return Fall(math.fsum(floors), cut, {}, False)
+                return Fall(_sum(floors), cut, {}, False)
             both = _joined(box, step.box)
             if both is not None:
                 todo.append((path, both))
     return best
+
+
+def _sum(changes: list[tuple[float, float]]) -> float:
+    """The exact sum, rounded once: its sign is right."""
+    return math.fsum(part for change in changes for part in change)
 
 
 def two_points(
