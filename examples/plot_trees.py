@@ -28,7 +28,7 @@ falling.fit(X, demand)
 print(falling.certificate_)
 
 # %%
-# Somebody edits one leaf of the last tree that asks for the price.
+# Somebody edits one leaf of the last tree that splits the price.
 
 trees = falling.trees_
 node = int(np.flatnonzero(trees.feature == 0)[-1])

@@ -44,7 +44,7 @@ class TreeEnsemble:
     Attributes
     ----------
     feature : array of int32, shape (n_nodes,)
-        The column that a node asks for; −1 in a leaf.
+        The column that a node compares; −1 in a leaf.
     threshold : array of float64, shape (n_nodes,)
         Rows with x ≤ threshold go left.
     left, right : arrays of int32, shape (n_nodes,)
@@ -56,7 +56,7 @@ class TreeEnsemble:
     other_left : array of bool, shape (n_nodes,)
         Whether a category without a bit (negative, or too large) goes left.
     category : array of int32, shape (n_nodes,)
-        Row of ``bits`` for a node that asks for a category, else −1.
+        Row of ``bits`` for a node that looks up a category, else −1.
     bits : array of uint32, shape (n_sets, n_words)
         Sets of categories that go left; category c is bit c % 32 of word c // 32.
     roots : array of int32, shape (n_trees,)
@@ -210,9 +210,9 @@ def _check(found: TreeEnsemble) -> None:
         # A child after its parent: no walk can turn in a circle.
         _require(bool(np.all((side > inner) & (side < n))), "a child is out of place")
     columns = found.feature < found.n_features
-    _require(bool(columns.all()), f"a node asks for a column beyond {found.n_features}")
+    _require(bool(columns.all()), f"a node uses a column beyond {found.n_features}")
     sets = (found.category >= -1) & (found.category < len(found.bits))
-    _require(bool(sets.all()), "a node asks for a set of categories that is missing")
+    _require(bool(sets.all()), "a node uses a set of categories that is missing")
     roots = (found.roots >= 0) & (found.roots < n)
     _require(bool(roots.all()), "a root is out of place")
     shared = found.value.shape[1] == found.n_outputs

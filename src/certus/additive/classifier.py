@@ -43,8 +43,9 @@ class AdditiveClassifier(ClassifierMixin, AdditiveBase):
 
     Parameters
     ----------
-    penalty : {"quadratic", "total_variation"}, default="quadratic"
+    penalty : {"quadratic"}, default="quadratic"
         Norm of the penalty. It applies to the differences between neighbouring cells.
+        Total variation is not available for this model.
     alpha : float, default=None
         Strength of the penalty. None chooses both strengths of each term,
         ``smoothing_`` and ``shrinkage_``, from the training data. A number sets them to

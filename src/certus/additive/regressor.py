@@ -50,8 +50,9 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
     ----------
     loss : {"squared_error", "poisson", "gamma"}, default="squared_error"
         Loss of a row. The last two predict exp(z), for counts and positive amounts.
-    penalty : {"quadratic", "total_variation"}, default="quadratic"
+    penalty : {"quadratic"}, default="quadratic"
         Norm of the penalty. It applies to the differences between neighbouring cells.
+        Total variation is not available for this model.
     alpha : float, default=None
         Strength of the penalty. None chooses both strengths of each term,
         ``smoothing_`` and ``shrinkage_``, from the training data. A number sets them to

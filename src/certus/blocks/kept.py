@@ -15,7 +15,7 @@ from typing import Any
 from certus._core.free_memory import memory_free
 from certus.blocks.keys import Key, RowBlock
 
-#: Bytes that decoded blocks may take, where somebody said so.
+#: Bytes that decoded blocks may take; None for a share of the free memory.
 LIMIT: ContextVar[float | None] = ContextVar("certus_kept", default=None)
 #: Share of the free memory that decoded blocks may take.
 SHARE = 4

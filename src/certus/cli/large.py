@@ -69,7 +69,7 @@ def free_memory() -> int:
 
 
 def peak_memory() -> int:
-    """The most memory that this process has held, in bytes; 0 where nobody says."""
+    """The most memory this process has held, in bytes; 0 where that is unknown."""
     try:
         import resource
     except ImportError:

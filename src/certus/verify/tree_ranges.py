@@ -1,7 +1,7 @@
 """The range of the scores of a tree ensemble over a box of rows.
 
 The sum of the smallest leaves that each tree can reach in the box is a bound. Trees
-that ask for the same single column are added first, cell by cell. Then leaves of
+that split the same single column are added first, cell by cell. Then leaves of
 several trees are joined where their boxes meet, the smallest first: the first complete
 join is a score that is attained; where the search ends before its limit, it is the
 smallest of all.
@@ -141,7 +141,7 @@ def _allowed(size: int, low: float, high: float) -> Array:
 
 
 def _merged(parts: list[ReachedLeaves]) -> list[ReachedLeaves]:
-    """Trees that ask for the same column of numbers, and no other, as one."""
+    """Trees that split the same column of numbers, and no other, as one."""
     alone: dict[int, list[ReachedLeaves]] = {}
     kept: list[ReachedLeaves] = []
     for part in parts:

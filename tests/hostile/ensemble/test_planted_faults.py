@@ -31,7 +31,7 @@ def changed(trees, name, place, value):
 
 
 def deep_leaf(trees):
-    """A leaf of the last tree with the most questions above it."""
+    """A leaf of the last tree with the most splits above it."""
     depth = {int(trees.roots[-1]): 0}
     for node in range(int(trees.roots[-1]), len(trees.feature)):
         if trees.feature[node] >= 0:
@@ -75,7 +75,7 @@ def test_a_constraint_violated_in_one_deep_leaf_is_found():
     assert model.certificate_["monotone_trees"].met
     trees = model.trees_
     inner = np.flatnonzero(trees.feature == 1)
-    node = int(inner[-1])  # the last question about the column
+    node = int(inner[-1])  # the last split of the column
     leaf = int(trees.right[node])
     while trees.feature[leaf] >= 0:
         leaf = int(trees.left[leaf])
