@@ -84,16 +84,12 @@ def files_of_dataset(source: Any) -> list[str] | None:
         fragments = list(source.get_fragments())
     except ValueError:  # of a Dataset with a filter
         return None
-    same = all(_is_its_file(each, source.schema) for each in fragments)
-    return list(files) if same else None
-
-
-def _is_its_file(fragment: Any, schema: Any) -> bool:
-    """Whether a part of a Dataset is a file with all its rows and columns."""
-    if not fragment.physical_schema.equals(schema):
-        return False
-    groups = getattr(fragment, "num_row_groups", None)
-    return groups is None or groups == fragment.metadata.num_row_groups
+    for part in fragments:
+        groups = getattr(part, "num_row_groups", None)  # of Parquet
+        some = groups is not None and groups != part.metadata.num_row_groups
+        if some or not part.physical_schema.equals(source.schema):
+            return None
+    return list(files)
 
 
 def dataset_sunk(source: Any) -> tuple[str, Scratch]:

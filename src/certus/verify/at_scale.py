@@ -1,19 +1,17 @@
-"""Linear models over blocks of rows: the duality gap from sums, and who took them.
+"""Linear models over blocks of rows: the duality gap from sums.
 
 The theorem is that of ``kernel.gap``; ``block_sums`` adds up its parts. A dual point
 that must be scaled by κ < 1 (an L1 part) is charged (1 − κ)·mean ℓ: the excess is
 convex on the way to u = 0. Blocks come as an object with ``keys``, ``read`` and
-``map``; where other processes read them, some are computed again in this one.
+``map``; ``recomputed`` compares some that other processes have read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from certus.certificate import Claim, Status
 from certus.objectives import terms as t
@@ -32,13 +30,13 @@ from certus.verify.block_sums import (
     marks_of,
     of_classes,
     repair_of,
-    tree,
 )
 from certus.verify.deciding import BACKWARD, GAP, Number
 from certus.verify.kernel import losses, penalties
 from certus.verify.kernel.reading import Weights
 from certus.verify.kernel.spaces import TINY, UNIT, gamma
 from certus.verify.problems import describe
+from certus.verify.recomputed import RecomputedBlocks, summed
 from certus.verify.stated_linear import Statement
 from certus.verify.stating import Checked, Given
 
@@ -51,8 +49,6 @@ LOSSES = (
 ROUNDS = 96
 #: Numbers beyond HIGH have no square; those below VANISHED may have none left.
 HIGH, VANISHED = 1e140, 1e-150
-#: Share of the blocks that are computed again here, if they were read elsewhere.
-AGAIN = 0.01
 
 
 def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> Checked:
@@ -66,12 +62,12 @@ def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> C
     if reason:
         claim = deciding.refused(GAP.name, reason, "certify it on rows in memory")
         return [claim], Status.UNDECIDED, shape
-    asked = asked_of(model, stated, blocks)
+    asked, again = asked_of(model, stated, blocks), RecomputedBlocks()
     if stated.class_weight is not None:
-        sums = tree(blocks.map(of_classes, asked), np.add)
+        sums = summed(blocks, again, np.add, of_classes, asked)
         factors = class_factors(stated, sums, asked.classes)
         asked = asked._replace(factors=factors)
-    claim, first, again = _judged(stated, asked, blocks)
+    claim, first = _judged(stated, asked, blocks, again)
     claims, status = [claim], deciding.status_of(claim)
     if again.count:
         claims.append(again.claim(len(blocks.keys)))
@@ -87,13 +83,13 @@ def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> C
 
 
 def _judged(
-    stated: Statement, asked: StatedRows, blocks: Any
-) -> tuple[Claim, FirstSums, Again]:
+    stated: Statement, asked: StatedRows, blocks: Any, again: RecomputedBlocks
+) -> tuple[Claim, FirstSums]:
     """The gap at the slopes as they are; repaired only if that misses the target."""
-    repair, again = BlockRepair(), Again()
+    repair = BlockRepair()
     bare = isinstance(stated.penalty, t.NoPenalty)
     for _ in range(2):
-        first, second = tree(watched(blocks, again, asked, repair), join_both)
+        first, second = summed(blocks, again, join_both, both_sums, asked, repair)
         if not first.weight > 0:
             raise ValueError("No row has a positive weight.")
         if not bare and asked.free and isinstance(stated.loss, t.Squared):
@@ -113,7 +109,7 @@ def _judged(
         repair = repair_of(asked, first)
     words, objective = BACKWARD if bare else GAP, describe(stated, penalty)
     claim = deciding.claim_of(words, number, stated.tol, objective, stated.fix, 1)
-    return claim, first, again
+    return claim, first
 
 
 def _why_not(stated: Statement) -> str:
@@ -283,52 +279,3 @@ def _penalty(stated: Statement, weight: float) -> Any:
         raise ValueError("This model divides by its rows; certify it in memory.")
     level = Weights(np.array([weight])).level(1.0)
     return penalties.row_of(stated.penalty).scaled(stated.penalty, level)
-
-
-# -- which rows, and who computed them ------------------------------------------------
-
-
-class Again:
-    """Blocks computed again in this process, beside what came from elsewhere."""
-
-    def __init__(self) -> None:
-        self.count, self.same, self.apart = 0, 0, 0.0
-
-    def see(self, here: SecondSums, there: SecondSums) -> None:
-        """Compare one block, bit by bit and by size."""
-        a, b = (np.concatenate([np.ravel(x) for x in each]) for each in (here, there))
-        self.count += 1
-        self.same += int(np.array_equal(a, b))
-        size = np.maximum(np.abs(a), np.abs(b))
-        share = np.abs(a - b)[size > 0] / (
-            size[size > 0] + 1e-9 * size.max(initial=0.0)
-        )
-        self.apart = max(self.apart, float(share.max(initial=0.0)))
-
-    def claim(self, blocks: int) -> Claim:
-        """That the blocks computed twice agree."""
-        detail = f"{self.count:,} of {blocks:,} blocks were computed again here: "
-        same = self.same == self.count
-        how = "the same bits" if same else f"within {self.apart:.0e} of the sums"
-        missed = f"{detail}sums differ by {self.apart:.0e}"
-        fix = "look for a worker with other versions, files or faulty memory"
-        return deciding.proved(
-            *("workers_agree", Number(self.apart), 1e-6, detail + how),
-            missed=missed,
-            fix=fix,
-            theorem="a block's sums are a function of its rows and the coefficients",
-        )
-
-
-def watched(blocks: Any, again: Again, *state: Any) -> Iterable[Any]:
-    """A pass; some of its blocks are computed again if they were read elsewhere."""
-    m = len(blocks.keys)
-    count = math.ceil(AGAIN * m) if getattr(blocks, "elsewhere", False) else 0
-    chosen = {int((i + 0.5) * m / count) for i in range(count)}
-    again.count = again.same = 0
-    for i, part in enumerate(blocks.map(both_sums, *state)):
-        if i in chosen:
-            with threadpool_limits(1):
-                own = both_sums(blocks.read(blocks.keys[i]), *state)
-            again.see(own[1], part[1])
-        yield part

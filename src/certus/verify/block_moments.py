@@ -13,9 +13,10 @@ import numpy as np
 
 from certus.fingerprints import direction
 from certus.typing import Array
-from certus.verify.block_sums import mark_of, tree
+from certus.verify.block_sums import mark_of
 from certus.verify.covariance import covariance_about
 from certus.verify.deciding import gamma
+from certus.verify.recomputed import RecomputedBlocks, summed
 
 #: Rows that are worked on together.
 RUN = 4096
@@ -63,10 +64,12 @@ def join(a: RowSums, b: RowSums) -> RowSums:
     return RowSums(*(x + y for x, y in pairs))._replace(**most)
 
 
-def added_up(blocks: Any, shift: Array, P: Array, whole: bool) -> RowSums:
+def added_up(
+    blocks: Any, again: RecomputedBlocks, shift: Array, P: Array, whole: bool
+) -> RowSums:
     """Of all blocks; the depth counts the tree too."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = tree(blocks.map(row_sums, shift, P, whole), join)
+        found = summed(blocks, again, join, row_sums, shift, P, whole)
     if not np.isfinite(found.squares):
         raise ValueError("X holds NaN, infinite or very large numbers.")
     more = math.ceil(math.log2(len(blocks.keys) + 1)) + 2

@@ -24,6 +24,7 @@ from certus.verify.block_moments import added_up
 from certus.verify.blocks import add_up, cores, over_blocks
 from certus.verify.covariance import covariance_about
 from certus.verify.deciding import gamma, power_of_two
+from certus.verify.recomputed import RecomputedBlocks
 
 #: Up to this many cells the probes take a second step: a few milliseconds. Steps at
 #: level "full".
@@ -44,6 +45,7 @@ class Data(NamedTuple):
     shift: Array
     scale: float
     unit: float  # rounding of the model's own numbers
+    again: RecomputedBlocks  # where the rows come as blocks
 
 
 class Moments(NamedTuple):
@@ -89,7 +91,8 @@ def read(model: Fit, X: Matrix, centred: bool, top: float | None = None) -> Data
         )
     if scale != 1.0:
         X = X.astype(np.float64) * scale
-    return Data(X, V.astype(float), sigma * scale, centred, shift * scale, scale, unit)
+    sizes = V.astype(float), sigma * scale, centred, shift * scale
+    return Data(X, *sizes, scale, unit, RecomputedBlocks())
 
 
 def probes_of(V: Array, most: int) -> Array:
@@ -147,7 +150,7 @@ def _of_blocks(given: Data, P: Array, whole: bool) -> Moments:
     """One pass over blocks of rows."""
     n, d = given.X.shape
     base = given.shift if is_far(given) or whole else np.zeros(d)
-    found = added_up(given.X, base, P, whole)
+    found = added_up(given.X, given.again, base, P, whole)
     left, squares, gram = found.sums / n, found.squares, None
     products, k = found.products, d
     if whole:

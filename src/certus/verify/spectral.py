@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Claim
+from certus.certificate import Claim, Status
 from certus.typing import Array, Fit
 from certus.verify import data, deciding, stating
 from certus.verify.block_sums import marks_of
@@ -134,7 +134,12 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         asked, k = _count(model, stated, rows, found), len(rows.V)
         if asked != k:
             claims.insert(0, deciding.wrong_count("components", k, asked))
-    return claims, deciding.verdict(claims), marks
+    agree = rows.again.claim(len(rows.X.keys)) if rows.again.count else None
+    status = deciding.verdict(claims)
+    if agree is not None:
+        claims.append(agree)
+        status = status if agree.met else Status.REFUTED
+    return claims, status, marks
 
 
 def _seen(given: Data, found: Moments, stated: Statement) -> Ritz:
