@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,11 +36,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model.save(tmp_path_factory.mktemp("lm") / "book.certus")
 
 
-def test_fit_writes_a_model_and_shows_how_it_learns(capsys) -> None:
+def test_fit_writes_a_model_and_shows_how_it_learns(capsys, monkeypatch) -> None:
+    from certus.cli.learning import ShownTraining
+
+    samples: list[object] = []
+    monkeypatch.setattr(ShownTraining, "_tell_sample", lambda *told: samples.append(0))
     assert main(["lm", "fit", "book.txt", *SHORT]) == 0
     told = capsys.readouterr()
     assert "bits per byte" in told.err and "5-gram" in told.err
     assert "wrote book.certus" in told.out and "proved" in told.out
+    assert not samples  # stderr is a pipe
     model = certus.load("book.certus")
     assert type(model).__name__ == "LanguageModel" and model.random_state == 0
 
@@ -78,6 +84,33 @@ def test_a_terminal_keeps_baselines_and_shows_the_rest_in_one_line(
         "certus: below xz after 15 s: 2.500 bits per byte",
         "certus: below 5-gram after 30 s: 2.000 bits per byte",
     ]
+
+
+@pytest.mark.parametrize("given", [None, 0, 9])
+@pytest.mark.parametrize("live", [True, False])
+def test_a_terminal_shows_samples_unless_told_otherwise(
+    live: bool, given: int | None, trained: Path, capsys, monkeypatch
+) -> None:
+    from rich.console import Console
+
+    from certus.cli import learning
+
+    monkeypatch.setattr(learning, "err", lambda: Console(force_terminal=live))
+    monkeypatch.setenv("TERM", "xterm")
+    progress = learning.ShownTraining(lambda *told: None, 60.0, given)
+    expected = given if given is not None else 120 if live else 0
+    assert progress.sample == expected
+    told = progress._sample_of(certus.load(trained)) if expected else ""
+    assert expected / 2 < len(told.encode()) <= 4 * expected or not expected
+    model = SimpleNamespace(history_={"steps": [1.0], "seconds": [1.0], "loss": [2.0]})
+    model.baselines_, writes = {}, []
+    model.generate = lambda max_tokens: (
+        writes.append(max_tokens) or SimpleNamespace(data=b"x" * max_tokens)
+    )
+    step = SimpleNamespace(task_name="step")
+    progress.on_fit_task_end(model, step, fitted_estimator=model)
+    assert writes == [expected] * (expected > 0)
+    assert capsys.readouterr().err.count("x") == expected
 
 
 def test_two_files_are_two_documents_and_json_is_json(capsys) -> None:

@@ -30,7 +30,7 @@ class TextFit(NamedTuple):
     kind: str = "transformer"
     max_time: float = 600.0
     settings: Sequence[str] = ()
-    sample: int = 0
+    sample: int | None = None
     checkpoint: Path | None = None
     seed: int | None = None
 

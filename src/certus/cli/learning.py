@@ -13,8 +13,8 @@ from typing import Any
 from certus.cli.screen import StepOpener, err, quote, remark
 from certus.language import TrainingProgress
 
-#: Shares of the time between two samples on a terminal.
-BETWEEN = 0.1
+#: Shares of the time between two samples on a terminal, and their bytes by default.
+BETWEEN, SAMPLE = 0.1, 120
 
 
 class ShownTraining(TrainingProgress):
@@ -26,14 +26,18 @@ class ShownTraining(TrainingProgress):
         Names what is being done, and the share that is done: of :func:`progress`.
     max_time : float
         Seconds that the training takes.
-    sample : int
-        Bytes of the model's writing to show; 0 for none.
+    sample : int, optional
+        Length of the samples that are shown, in bytes; 0 for none. By default 120 on a
+        terminal and 0 elsewhere.
     """
 
-    def __init__(self, step: StepOpener, max_time: float, sample: int) -> None:
-        super().__init__(remark, sample=sample)
-        self.step, self.max_time = step, max_time
+    def __init__(
+        self, step: StepOpener, max_time: float, sample: int | None = None
+    ) -> None:
         self.live = err().is_terminal and not err().is_dumb_terminal
+        usual = SAMPLE if self.live else 0
+        super().__init__(remark, sample=usual if sample is None else sample)
+        self.step, self.max_time = step, max_time
         self.share, self.sampled, self.passed = 0.0, 0.0, set[str]()
 
     def teardown(self, estimator: Any, context: Any) -> None:

@@ -37,13 +37,14 @@ def fit(
     ] = 600.0,
     settings: options.Settings = None,
     sample: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="BYTES",
             min=0,
-            help="Show this many bytes of its writing as it learns.",
+            help="Length of the samples that are shown as the model learns; 0 for "
+            "none. Default: 120 on a terminal, 0 in a pipe.",
         ),
-    ] = 0,
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Save the run here, and continue it."),

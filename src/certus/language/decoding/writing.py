@@ -89,12 +89,12 @@ class Writer:
             Scores are divided by it. Below 1 the probable becomes more probable; 0
             always takes the most probable token.
         top_k : int, optional
-            Draw from this many of the most probable tokens only.
+            Draw only from the ``top_k`` most probable tokens; from all by default.
         top_p : float, default=1.0
             Draw from the fewest most probable tokens whose probabilities sum to this.
         beam : int, optional
-            Search for the most probable text instead of drawing one, keeping this many
-            candidates.
+            Number of candidates that a search for the most probable text keeps. By
+            default the text is drawn.
         draft : LanguageModel or NGramModel, optional
             A smaller model with the same tokens, which proposes. The text still has
             this model's distribution, and with ``temperature=0`` the very same tokens.
@@ -153,7 +153,7 @@ class Writer:
         temperature : float, default=1.0
             Scores are divided by it; 0 always takes the most probable token.
         top_k : int, optional
-            Draw from this many of the most probable tokens only.
+            Draw only from the ``top_k`` most probable tokens; from all by default.
         top_p : float, default=1.0
             Draw from the fewest most probable tokens whose probabilities sum to this.
         random_state : int, Generator or None, default=None
