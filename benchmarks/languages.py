@@ -3,9 +3,11 @@
     python -m benchmarks.languages --text a.txt [--held b.txt] [--seconds 600]
 
 Each model learns from the text but its last tenth, or from all of it where ``--held``
-names another text, and is judged by the rest. Weights of a mixture are chosen on a part
-of the training text that its members have not seen. Results are kept in
-``results/languages.json`` by text and seed, and shown in ``results/languages.md``.
+names another text, and is judged by the rest. Two passages of the training text are
+kept from both members of the mixture: the first one stops the training of the network,
+the second one chooses the weights. Results are kept in ``results/languages.json`` by
+text and seed, and shown in ``results/languages.md``. zstd needs ``zstandard`` before
+Python 3.14.
 :mod:`benchmarks.austen` writes the texts of one row.
 """
 
@@ -20,9 +22,23 @@ from typing import Any
 from benchmarks.report import describe_machine
 from benchmarks.run import machine
 
-PACKAGES = ("certus", "numpy", "torch", "numba")
-#: Share of the training text on which a mixture's weights are chosen.
-APART = 0.02
+PACKAGES = ("certus", "numpy", "torch", "numba", "zstandard")
+#: Shares of the training text that stop the network and choose a mixture's weights.
+VALIDATION, MIXING = 0.02, 0.01
+COLUMNS = ("5-gram", "xz", "bzip2", "zstd", "network", "mixture")
+#: Two, or absent in results of runs where one passage served both ends.
+APART = "passages kept apart"
+
+
+def passages(train: bytes) -> tuple[list[bytes], bytes, bytes]:
+    """What the models learn from, and two passages between its halves.
+
+    From the middle: without its end a model would not know the names there.
+    """
+    begin = int((0.5 - (VALIDATION + MIXING) / 2) * len(train))
+    between = begin + int(VALIDATION * len(train))
+    end = between + int(MIXING * len(train))
+    return [train[:begin], train[end:]], train[begin:between], train[between:end]
 
 
 def measured(train: bytes, held: bytes, seconds: float, seed: int) -> dict[str, float]:
@@ -30,28 +46,27 @@ def measured(train: bytes, held: bytes, seconds: float, seed: int) -> dict[str, 
     from certus.language import LanguageModel, MixtureOfModels, NGramModel, baselines
 
     found = baselines(held, train)
-    # From the middle: without its end a model would not know the names there.
-    begin, end = (
-        int((0.5 - APART / 2) * len(train)),
-        int((0.5 + APART / 2) * len(train)),
-    )
-    parts, apart = [train[:begin], train[end:]], train[begin:end]
+    parts, validation, mixing = passages(train)
     start = time.process_time()
     network = LanguageModel(max_time=seconds, random_state=seed)
-    network.fit(parts, validation=apart)
+    network.fit(parts, validation=validation)
     found["CPU s"] = time.process_time() - start
     found["network"] = network.bits_per_byte(held)
     counted = NGramModel(4, tokenizer=network.tokenizer_).fit(parts)
-    mixture = MixtureOfModels([network, counted]).fit(apart)
+    mixture = MixtureOfModels([network, counted]).fit(mixing)
     found["mixture"] = mixture.bits_per_byte(held)
-    return found
+    return found | {APART: 2}
 
 
 def line(name: str, runs: dict[str, dict[str, float]]) -> str:
-    """One row: the medians of the seeds."""
-    columns = ("5-gram", "xz", "bzip2", "network", "mixture", "CPU s")
-    middle = [statistics.median(run[c] for run in runs.values()) for c in columns]
-    cells = [f"{value:.3f}" for value in middle[:-1]] + [f"{middle[-1]:.0f}"]
+    """One row: the medians of the seeds; a star if one passage served twice."""
+    cells = []
+    for column in COLUMNS:
+        found = [run[column] for run in runs.values() if column in run]
+        cells.append(f"{statistics.median(found):.3f}" if found else "–")
+    if any(run.get(APART) != 2 for run in runs.values()):
+        cells[-1] += "*"
+    cells.append(f"{statistics.median(run['CPU s'] for run in runs.values()):.0f}")
     return f"| {name} ({len(runs)} seeds) | " + " | ".join(cells) + " |\n"
 
 
@@ -62,12 +77,15 @@ def write(results: dict[str, Any], out: Path) -> None:
     text += describe_machine(results["machine"])
     text += (
         "Compressors and the 5-gram know the training text. Networks have default "
-        "settings and the seconds named.\n\n"
-        "| text | 5-gram | xz | bzip2 | network | mixture | CPU s |\n"
-        "|---|---|---|---|---|---|---|\n"
+        f"settings and the seconds named.\n\n| text | {' | '.join(COLUMNS)} | CPU s |\n"
+        f"{'|---' * (len(COLUMNS) + 2)}|\n"
     )
-    for name, runs in results["texts"].items():
-        text += line(name, runs)
+    rows = [line(name, runs) for name, runs in results["texts"].items()]
+    text += "".join(rows)
+    if any("*" in row for row in rows):
+        text += (
+            "\n\\* The weights were chosen on the passage that stopped the network.\n"
+        )
     (out / "languages.md").write_text(text)
 
 
