@@ -8,6 +8,7 @@ never saved.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,23 @@ class TreesBase(Estimator):
         """Numbers or probabilities of the rows."""
         rows = self.tree_rows(X)  # says so if the model is not fitted
         return self.trees_.predict(rows)
+
+    def _staged_scores(self, X: MatrixLike) -> Iterator[Array]:
+        """Scores after each stage, from the first to the last."""
+        rows, trees = self.tree_rows(X), self.trees_
+        leaves = trees.apply(rows)
+        scores = np.tile(trees.baseline, (len(leaves), 1))
+        for first in range(0, trees.n_trees, trees.per_stage):
+            for tree in range(first, first + trees.per_stage):
+                scores[:, trees.output[tree]] += trees.value[leaves[:, tree], 0]
+            yield scores.copy()
+
+    def _staged_answers(self, X: MatrixLike) -> Iterator[Array]:
+        """Numbers or probabilities after each stage."""
+        from certus.tree_predicting import linked
+
+        for scores in self._staged_scores(X):
+            yield linked(self.trees_.link, scores)
 
     def _labels(self, codes: Array) -> Array:
         return np.asarray(self.classes_)[codes]

@@ -7,7 +7,7 @@ G and H are sums of the first and second derivatives of the log loss over a leaf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sklearn.base import ClassifierMixin
@@ -223,3 +223,47 @@ class HistGradientBoostingClassifier(ClassifierMixin, TreesBase):
         rows = self.tree_rows(X)
         scores = self.trees_.scores(rows)
         return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def staged_predict(self, X: MatrixLike) -> Iterator[Array]:
+        """Predicted labels after each stage of boosting, the last being ``predict``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to label.
+
+        Yields
+        ------
+        array of shape (n_samples,)
+        """
+        for shares in self.staged_predict_proba(X):
+            yield self._labels(shares.argmax(axis=1))
+
+    def staged_predict_proba(self, X: MatrixLike) -> Iterator[Array]:
+        """Probability of each label after each stage of boosting.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to label.
+
+        Yields
+        ------
+        array of shape (n_samples, n_classes)
+        """
+        yield from self._staged_answers(X)
+
+    def staged_decision_function(self, X: MatrixLike) -> Iterator[Array]:
+        """Scores that become probabilities, after each stage of boosting.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to label.
+
+        Yields
+        ------
+        array of shape (n_samples,) or (n_samples, n_classes)
+        """
+        for scores in self._staged_scores(X):
+            yield scores[:, 0] if scores.shape[1] == 1 else scores

@@ -8,7 +8,7 @@ leaf.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sklearn.base import RegressorMixin
@@ -203,3 +203,17 @@ class HistGradientBoostingRegressor(RegressorMixin, TreesBase):
             Rows to predict.
         """
         return self._answers(X)
+
+    def staged_predict(self, X: MatrixLike) -> Iterator[Array]:
+        """Predicted numbers after each stage of boosting, the last being ``predict``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to predict.
+
+        Yields
+        ------
+        array of shape (n_samples,)
+        """
+        yield from self._staged_answers(X)
