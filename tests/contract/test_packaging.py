@@ -26,6 +26,8 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 RECIPE = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
 
 PYTHONS = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PYPROJECT)
+#: Versions that the workflows ask for; CONTRIBUTING says on which something ran.
+ASKED = ["3.11", "3.12", "3.13", "3.14"]
 #: Distributions whose modules have another name, or come with one that is declared.
 DISTRIBUTION = {
     "sklearn": "scikit-learn",
@@ -74,11 +76,11 @@ def test_workflow_runs_supported_pythons_and_known_targets(path: Path) -> None:
     wanted = re.findall(r"\bmake ([a-z-]+)", commands(path))
     for job in jobs(path).values():
         matrix = job.get("strategy", {}).get("matrix", {})
-        assert matrix.get("python", PYTHONS) == PYTHONS
+        assert matrix.get("python", ASKED) == ASKED
         wanted += matrix.get("target", [])
         for step in job.get("steps", ()):
             version = step.get("with", {}).get("python-version", PYTHONS[0])
-            assert version in {*PYTHONS, "${{ matrix.python }}"}
+            assert version in {*ASKED, "${{ matrix.python }}"}
         assert "uses" in job or 0 < job["timeout-minutes"] <= 360
     assert set(wanted) <= targets
 
@@ -87,9 +89,22 @@ def test_three_systems_meet_every_python() -> None:
     every = jobs(ROOT / ".github" / "workflows" / "ci.yml")
     for job in ("test", "wheel"):
         matrix = every[job]["strategy"]["matrix"]
-        assert matrix["python"] == PYTHONS
+        assert matrix["python"] == ASKED
         systems = [label.split("-")[0] for label in matrix["os"]]
         assert systems == ["ubuntu", "macos", "windows"]
+
+
+def test_classifiers_name_only_versions_on_which_something_ran() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| Python ([\d., ]+) \|(.*)\|$", text, re.MULTILINE)
+    ran = set()
+    for versions, cells in rows:
+        if any(cell.strip() != "nothing" for cell in cells.split("|")):
+            ran |= set(versions.split(", "))
+    assert {version for versions, _ in rows for version in versions.split(", ")} == {
+        *ASKED
+    }
+    assert set(PYTHONS) == ran
 
 
 def test_extras_that_are_installed_exist() -> None:
