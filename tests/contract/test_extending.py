@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "extending"
 BLOCK = re.compile(r"^```(?:python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: The first line of a block: a file, and where in it the lines go if it is there.
-PLACE = re.compile(r"# ([\w/]+\.(?:py|toml))(?:, (in|before) (\w+))?\n")
+PLACE = re.compile(r"# ([\w/]+\.(?:py|toml))(?:, (in|before|after) (.+))?\n")
 TABLES = [
     solving.PENALTIES,
     judging.PENALTIES,
@@ -69,10 +69,10 @@ def apply(page: str, folder: Path) -> set[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         if how:
-            found = re.search(rf"^{where}\b.*\n", text, re.MULTILINE)
+            found = re.search(rf"^ *{re.escape(where)}.*\n", text, re.MULTILINE)
             assert found, f"{name} has no {where}"
-            at = found.end() if how == "in" else found.start()
-            lines = lines if how == "in" else lines + "\n\n"
+            at = found.start() if how == "before" else found.end()
+            lines = lines + "\n\n" if how == "before" else lines
             text = text[:at] + lines + text[at:]
         else:
             text = f"{text}\n{lines}" if text else lines
@@ -133,6 +133,16 @@ def test_the_page_works_in_a_copy_of_certus(page: str, tmp_path: Path) -> None:
     module = source.removeprefix("src/").removesuffix(".py").replace("/", ".")
     stub = (tmp_path / source).with_name("__init__.pyi").read_text(encoding="utf-8")
     assert f"from {module} import" in stub
+
+
+def test_the_page_on_candidates_works_in_a_copy_of_certus(tmp_path: Path) -> None:
+    shutil.copytree(
+        ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    touched = apply("candidate", tmp_path)
+    [test] = [name for name in touched if name.startswith("tests/")]
+    assert len(touched) - 1 == promised("candidate")
+    run(tmp_path, "-m", "pytest", "-q", test)
 
 
 def run(folder: Path, *arguments: str) -> None:
