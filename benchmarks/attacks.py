@@ -5,7 +5,7 @@
 A convolutional network is trained on 4,000 of MNIST's digits, plainly or on rows
 changed in l∞, and attacked on others. Runs of a task alternate between contenders and
 seconds are medians. What is timed ends with the changed rows and which of them the
-network gets wrong: ours and foolbox predict them anew themselves, for torchattacks and
+network gets wrong: ours and foolbox predict them again themselves, for torchattacks and
 ART one prediction is made and counted. Rows marked "inputs alone" are timed without.
 A peer's rows count as fooled if the label differs and the change is no larger than the
 radius but for 1e-5 of it. Tables are kept in ``results/attacks.json`` by task, and

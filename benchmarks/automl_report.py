@@ -14,8 +14,8 @@ Sixteen tables from packages, a quarter of the rows sealed, the same splits for
 everyone; log loss for labels, RMSE for amounts, on the sealed rows. Automatic tools are
 given the task, the metric and the limit; the others are one fit with defaults and need
 no limit. A cell is one fit in a process of its own. Columns of texts have the type
-category; no contender is told more. `python -m benchmarks.automl run` measures the
-cells that are missing and may be stopped at any time.
+category; no contender gets more information. `python -m benchmarks.automl run`
+measures the cells that are missing and may be stopped at any time.
 
 *Rank*: among the contenders with a result in every cell of a comparison, the mean over
 tables and splits. *Share*: how much of the distance from the best constant answer to

@@ -63,7 +63,7 @@ def table(name: str, folder: Path | None, rng: np.random.Generator) -> Array | N
         if folder is None or not (folder / "diamonds.csv").exists():
             return None
         return diamonds(folder, rng)
-    if name == "diabetes":  # without the sex, which is no number
+    if name == "diabetes":  # without the sex, which is not a number
         X = np.delete(load_diabetes().data, 1, axis=1)
     else:
         X = (load_wine() if name == "wine" else load_breast_cancer()).data

@@ -316,7 +316,7 @@ def _heavy(scale: int) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=1)
 def _noisy(scale: int) -> tuple[Any, Any]:
-    """6,000 × 25, a fifth of the labels drawn anew."""
+    """6,000 × 25, a fifth of the labels drawn at random."""
     from sklearn.datasets import make_classification
 
     return make_classification(
@@ -432,7 +432,7 @@ ROWS: tuple[Row, ...] = (
         fit_alone=True,
     ),
     Row(
-        "RBF SVM 6,000 × 25, a fifth of the labels drawn anew",
+        "RBF SVM 6,000 × 25, a fifth of the labels drawn at random",
         _judged(_noisy, by_certify),
         1e-4,
         _rbf_contenders(1e-4),

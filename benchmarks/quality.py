@@ -391,8 +391,8 @@ TASKS: tuple[Task, ...] = (
         "TextConv",
         librarian,
         0.65,
-        note="the commonest library is right for two in five; logistic regression on "
-        "tf-idf of words and pairs reaches 0.71",
+        note="the most frequent library is right for two in five; logistic regression "
+        "on tf-idf of words and pairs reaches 0.71",
     ),
     Task(
         "texts, the same task, SentenceEncoder and SVC beyond tf-idf",

@@ -19,11 +19,20 @@ from certus.meanings import CLAIMS, STRENGTHS, TERMS
 from certus.wording import unstopped
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "src" / "certus").rglob("*.py"))
+SOURCES = [
+    path
+    for folder in ("src/certus", "benchmarks")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+TABLES = ("glossary", "meanings", "registry")  # of texts that users see
 BUILT = {"_build", "generated", "auto_examples"}  # the gallery comes from examples/
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *(ROOT / "src" / "certus" / f"{name}.toml" for name in TABLES),
+    *sorted((ROOT / "src" / "certus" / "report").glob("*.html")),
+    *sorted((ROOT / "benchmarks" / "results").glob("*.md")),
     *sorted((ROOT / "examples").rglob("*.py")),
     *(
         page

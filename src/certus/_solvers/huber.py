@@ -28,8 +28,8 @@ from certus.certificate import Status
 from certus.typing import Array
 
 NEWTON = ("Newton-CG", "smooth, with the scale at its best for the residuals")
-SEARCH = ("interior point", "so many residuals vanish that the scale nearly does")
-#: Newton steps after which it is taken to be stuck where residuals vanish.
+SEARCH = ("interior point", "so many residuals are zero that the scale is nearly zero")
+#: After this many Newton steps it counts as stuck at residuals of zero.
 NEWTON_STEPS = 50
 #: Values of σ tried, at most.
 TRIALS = 80

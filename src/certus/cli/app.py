@@ -163,8 +163,8 @@ def fit(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep finished passes over a large table in this file; the same "
-            "command goes on from it.",
+            help="Save finished passes over a large table in this file. If the run "
+            "stops, the same command continues from there.",
         ),
     ] = None,
     out: Annotated[

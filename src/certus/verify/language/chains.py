@@ -54,7 +54,7 @@ def decoding_claim(
         return refused("decoding_gap", more, "use a shorter prompt, or fewer tokens")
     whole = len(found) == length or (0 < len(found) <= length and found[-1] == end)
     if not whole or np.any(found[:-1] == end):
-        what = "the continuation is unfinished, or goes on behind its end"
+        what = "the continuation is unfinished, or goes on after its end"
         return refused("decoding_gap", what, "pass a finished continuation")
     own = _log_prob(read, start, found)
     bound, off, done = _best_first(read, start, end, length, visits, own.value)
