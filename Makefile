@@ -68,7 +68,7 @@ stubs: $(DEV)  ## write the names of the packages for editors and type checkers
 glossary: $(DEV)  ## write the shared texts of parameters into the docstrings
 	$(BIN)/python tests/helpers/glossary.py
 
-pictures: $(CORE)  ## draw the pictures of the README and the guide anew
+pictures: $(CORE)  ## draw the pictures of the README and the guide again
 	$(BIN)/python docs/pictures.py
 
 bench: $(BENCH)  ## time certus against its peers; writes the table in benchmarks/
@@ -121,7 +121,7 @@ test-upstream: $(DEV)  ## scikit-learn's own tests, run against our estimators
 test-statistical: $(DEV)  ## the tests that take minutes: repetitions, memory
 	$(PYTEST) -m slow
 
-test-processors: $(DEV)  ## exact, contract, guide as on other processors; an hour
+test-processors: $(DEV)  ## exact, contract, guide as on other processors; hours
 	$(BIN)/python tests/processors.py
 
 test-faults: $(DEV)  ## plant 600 faults in solvers and readers; none may be proved
