@@ -4,14 +4,17 @@ Each row of a table repeats one statement on data whose truth is known: tiny sam
 ties, probabilities near 0 and 1, rare labels, heavy tails. The laws are those of
 ``tests/statistical``, which fail if a statement misses more often than it says.
 
-    python -m benchmarks.statements            # all parts, into results/statements.md
-    python -m benchmarks.statements bootstrap  # one part, printed
+    python -m benchmarks.statements            # all parts
+    python -m benchmarks.statements bootstrap  # one part
+
+Each part that ran replaces its own section of results/statements.md; the others stay.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +24,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from benchmarks.report import describe_machine
+from benchmarks.run import machine
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "statements.md"
@@ -423,7 +429,8 @@ PARTS: dict[str, Callable[[], str]] = {
 
 HEAD = """# How often the statements of `certus fit` miss
 
-`python -m benchmarks.statements`, seeds fixed; {date}, {seconds:.0f} s. A statement
+`python -m benchmarks.statements`, seeds fixed; each section says when and on what it was
+measured. A statement
 at 10 % may miss in one repetition of ten; most intervals are wider than they need to be
 and miss less often. The laws are those of `tests/statistical`:
 *ties* has probabilities 0.1, 0.4 and 0.8, *rare* 0.001, 0.02 and 0.5, *sure* 0, 0.999
@@ -432,17 +439,32 @@ and 1, *one* only 0.3.
 """
 
 
+def sections(text: str) -> dict[str, str]:
+    """The sections of a file of results, by the names of their parts."""
+    pieces = re.split(r"^## (\w+)\n\n", text, flags=re.MULTILINE)[1:]
+    return dict(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+def merged(old: str, new: dict[str, str]) -> str:
+    """The file with new sections in the place of those of the same names."""
+    known = sections(old) | new
+    return HEAD + "\n".join(
+        f"## {name}\n\n{known[name].strip()}\n" for name in PARTS if name in known
+    )
+
+
 def main() -> None:
-    """All parts into the file, or those that were named to the screen."""
-    wanted = sys.argv[1:]
-    start, parts = time.perf_counter(), []
-    for name in wanted or PARTS:
-        parts.append(PARTS[name]())
-        print(parts[-1], flush=True)
-    if not wanted:
-        seconds = time.perf_counter() - start
-        head = HEAD.format(date=time.strftime("%d %B %Y"), seconds=seconds)
-        RESULTS.write_text(head + "\n".join(parts))
+    """The parts that were named, or all, into the file and to the screen."""
+    where = machine(("certus", "numpy", "scipy", "scikit-learn"))
+    for name in sys.argv[1:] or PARTS:
+        start = time.process_time()
+        found = PARTS[name]()
+        seconds = time.process_time() - start
+        date = time.strftime("%d %B %Y")
+        stamp = f"{date}, {seconds:.0f} s of processor; {describe_machine(where)}"
+        print(found, flush=True)
+        old = RESULTS.read_text() if RESULTS.exists() else ""
+        RESULTS.write_text(merged(old, {name: f"{found}\n{stamp}"}))
 
 
 if __name__ == "__main__":
