@@ -229,7 +229,7 @@ def bounded() -> str:
     """With bounds of the target: a rare value at the end governs the mean."""
     from certus.verify.amounts import amount_interval
 
-    values, w = np.array([0.0, 0.1, 1.0]), np.array([0.6, 0.37, 0.03])
+    values, w = np.array([0.01, 0.1, 1.0]), np.array([0.6, 0.37, 0.03])
     guess, q, repeats = 0.05, 0.9, 400
     square, short = w @ (values - guess) ** 2, values - guess
     true = {
@@ -237,6 +237,8 @@ def bounded() -> str:
         "mae": w @ np.abs(short),
         "r2": 1 - square / (w @ (values - w @ values) ** 2),
         "pinball": w @ np.maximum(q * short, (q - 1) * short),
+        "poisson": w @ (2 * (values * np.log(values / guess) - short)),
+        "gamma": w @ (2 * (values / guess - 1 - np.log(values / guess))),
     }
     rows = []
     for metric, truth in true.items():
@@ -246,7 +248,7 @@ def bounded() -> str:
             for _ in range(repeats):
                 y = rng.choice(values, n, p=w)
                 ends = amount_interval(
-                    y, np.full(n, guess), metric, (0.0, 1.0), LEVEL, q
+                    y, np.full(n, guess), metric, (0.01, 1.0), LEVEL, q
                 )
                 missed += ends is not None and outside(ends, float(truth))
             counts.append(f"{missed} of {repeats}")
@@ -360,17 +362,17 @@ def watched() -> str:
 
 
 def probabilities() -> str:
-    """Are probabilities true, as the models give them and after calibration?"""
+    """Are probabilities true, as candidates give them and after calibration?"""
+    import warnings
+
     from sklearn.datasets import load_breast_cancer, load_digits, make_moons
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import StandardScaler
 
     from benchmarks.tables import rare
     from certus.calibration import PlattClassifier
-    from certus.ensemble import HistGradientBoostingClassifier
-    from certus.neighbors import KNeighborsClassifier
-    from certus.neural_network import MLPClassifier
 
+    warnings.simplefilter("ignore")
     moons = make_moons(2000, noise=0.4, random_state=0)
     frame, y, _ = rare(np.random.default_rng(0))
     digits = load_digits()
@@ -380,13 +382,6 @@ def probabilities() -> str:
         "2 % positives": (frame.to_numpy(), y),
         "digits, is it 8?": (digits.data, (digits.target == 8).astype(int)),
     }
-    models = {
-        "12 neighbours": KNeighborsClassifier(12),
-        "boosting": HistGradientBoostingClassifier(random_state=0),
-        "network": MLPClassifier(
-            (64,), batch_size=32, learning_rate_init=0.003, max_iter=60, random_state=0
-        ),
-    }
     rows = []
     for name, (X, y) in sets.items():
         A, B, a, b = train_test_split(
@@ -394,21 +389,53 @@ def probabilities() -> str:
         )
         scale = StandardScaler().fit(A)
         A, B = scale.transform(A), scale.transform(B)
-        for kind, model in models.items():
-            cells = []
-            for each in (model, PlattClassifier(model, random_state=0)):
+        folds = _inner(a)
+        for kind, model in _tuned(A, a, folds).items():
+            one = PlattClassifier(model, cv=folds[:1])
+            whole = PlattClassifier(model, cv=folds)
+            losses, offs = [], []
+            for each in (model, one, whole):
                 p = each.fit(A, a).predict_proba(B)[:, 1]
                 own = np.clip(np.where(b == 1, p, 1 - p), 1e-3, 1)
                 edges = np.quantile(p, [0.2, 0.4, 0.6, 0.8])
                 place = np.searchsorted(edges, p, side="right")
                 off = np.abs(np.bincount(place, b - p, minlength=5)).sum() / len(b)
-                cells += [f"{-np.log(own).mean():.3f}", f"{100 * off:.1f} %"]
-            rows.append([name, kind, cells[0], cells[2], cells[1], cells[3]])
+                losses.append(f"{-np.log(own).mean():.4f}")
+                offs.append(f"{100 * off:.1f} %")
+            rows.append([f"{name}, {len(a):,} rows", kind, *losses, *offs])
     return (
-        "Probabilities on new rows, as a model gives them and calibrated inside the "
-        "folds (`PlattClassifier`); *off* is Σ over five bins |E (y − p)|:\n\n"
-        + table("data | model | log loss | calibrated | off | calibrated", rows)
+        "Probabilities on new rows, of candidates with the settings that `certus fit` "
+        "chooses for them: as they are, calibrated on one inner fold, and on three "
+        "(`PlattClassifier`); *off* is Σ over five bins |E (y − p)|:\n\n"
+        + table(
+            "data | model | log loss | one fold | three | off | one fold | three", rows
+        )
     )
+
+
+def _inner(y: np.ndarray) -> list[Any]:
+    from certus.selection.splits import make_split
+
+    return list(make_split(y, labels=True, fraction=0.0, folds=3, seed=0).folds)
+
+
+def _tuned(A: np.ndarray, a: np.ndarray, folds: list[Any]) -> dict[str, Any]:
+    """Models that give probabilities of their own, with settings chosen on A."""
+    from certus.config import config_context
+    from certus.selection.candidates import Tuning, list_candidates
+    from certus.selection.metrics import METRICS
+
+    own = ("k nearest neighbours", "neural network", "gradient boosting", "LightGBM")
+    metric, found = METRICS["log_loss"], {}
+    for candidate in list_candidates("binary", *A.shape, 0, 2, metric=metric):
+        if candidate.name not in own:
+            continue
+        on = Tuning(A, a, folds, True, lambda: False, metric, 1)
+        with config_context(certify="never"):
+            choose = candidate.choose
+            model = choose(candidate.model, on).model if choose else candidate.model
+        found[candidate.name] = model
+    return found
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -262,6 +262,7 @@ def _gamma(truth: Array, said: Predicted, at: float) -> float:
 _COUNT = "Clopper–Pearson"
 _BOUNDED = "empirical Bernstein"
 _BOOTSTRAP = "bootstrap (with bounds of the target: empirical Bernstein)"
+_ABOVE_ZERO = "bootstrap (with bounds of the target above 0: empirical Bernstein)"
 
 #: The metrics: name, label, task, needs, interval, value, constant, unit, more.
 METRICS: Mapping[str, Metric] = {
@@ -396,7 +397,7 @@ METRICS: Mapping[str, Metric] = {
             "Poisson deviance",
             "amounts",
             "amounts",
-            "bootstrap",
+            _ABOVE_ZERO,
             _poisson,
             "mean",
         ),
@@ -405,7 +406,7 @@ METRICS: Mapping[str, Metric] = {
             "gamma deviance",
             "amounts",
             "amounts",
-            "bootstrap",
+            _ABOVE_ZERO,
             _gamma,
             "mean",
         ),

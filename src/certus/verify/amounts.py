@@ -2,13 +2,16 @@
 
 Without bounds of the target one row in a million may govern a mean, so no interval of
 it holds in finite samples: the number is measured, and its bootstrap interval tells
-how much it would vary over such samples. With y in [a, b] known before, and predictions
+how much it would vary over such samples. Where several numbers are shown, each interval
+holds 1 − δ/k of the samples, so that all k hold at once 1 − δ of them. With y in [a, b] known before, and predictions
 cut to it, absolute errors are in [0, b − a], and
 
     MAE, pinball   empirical Bernstein
     RMSE           the square root of that of the mean square, in [0, (b − a)²]
     R²             1 − MSE/Var y; |sd − √V| ≤ (b − a)·√(2·ln(2/δ)/(n − 1))  (Maurer and
                    Pontil, 2009, both sides)
+    deviances      if a > 0, in [0, max(d(a, b), d(b, a))]: d(y, z) falls towards y = z
+                   from both sides, in either argument; empirical Bernstein
 """
 
 from __future__ import annotations
@@ -117,8 +120,8 @@ def amount_interval(
     ----------
     truth, guess : ndarray of shape (n,)
         Targets and predictions, all within the bounds.
-    metric : {"rmse", "mae", "r2", "pinball"}
-        Deviances have none.
+    metric : {"rmse", "mae", "r2", "pinball", "poisson", "gamma"}
+        Deviances have none unless the lower bound is above 0.
     bounds : (float, float)
         Known before the data.
     delta : float
@@ -126,21 +129,22 @@ def amount_interval(
     at : float
         Level of the pinball loss.
     """
-    reach, n = bounds[1] - bounds[0], len(truth)
-    if metric in ("poisson", "gamma"):
+    if metric not in bounded_metrics(metric, bounds):
         return None
+    reach, n = bounds[1] - bounds[0], len(truth)
     tail = delta / 2 if metric == "r2" else delta
     parts = _parts(truth / reach, guess / reach, metric, at)
     value = float(_joined(parts.mean(axis=1), metric))
-    most = max(at, 1 - at) if metric == "pinball" else 1.0
+    most = _largest(metric, bounds, at)
     losses = np.clip(parts[0] / most, 0.0, 1.0)
     mean, half, method = float(losses.mean()), hoeffding(n, tail), "Hoeffding"
     if bernstein(n, tail, 0.0) < half:
         spread = float(np.var(losses, ddof=1))
         half, method = bernstein(n, tail, spread), "empirical Bernstein"
     low, high = max(0.0, mean - half) * most, min(1.0, mean + half) * most
-    if metric in ("mae", "pinball"):
-        return MetricEnds(reach * low, reach * high, reach * value, method, n)
+    if metric in ("mae", "pinball", *_DEVIANCES):
+        unit = _unit(metric, reach)
+        return MetricEnds(unit * low, unit * high, unit * value, method, n)
     if metric == "rmse":
         root = math.sqrt(low), math.sqrt(high)
         return MetricEnds(reach * root[0], reach * root[1], reach * value, method, n)
@@ -154,16 +158,34 @@ def amount_interval(
     return MetricEnds(worst, min(1.0, best), value, f"{method} and Maurer–Pontil", n)
 
 
+def _unit(metric: str, scale: float) -> float:
+    """What a metric of targets divided by a scale is multiplied with."""
+    return 1.0 if metric in ("r2", "gamma") else scale
+
+
+def _largest(metric: str, bounds: tuple[float, float], at: float) -> float:
+    """The largest loss of a row, in units of the distance of the bounds."""
+    if metric == "pinball":
+        return max(at, 1 - at)
+    if metric not in _DEVIANCES:
+        return 1.0
+    ends = np.array(bounds) / (bounds[1] - bounds[0])
+    worst = float(_parts(ends, ends[::-1], metric, at).max())
+    # Its terms are at most 2·z or 2·b/a, and few.
+    size = float(ends[1] if metric == "poisson" else ends[1] / ends[0])
+    return worst * (1 + SURE) + 64 * float(np.finfo(float).eps) * (1 + size)
+
+
 #: The panel of amounts, beside the metric that was asked for.
 _PANEL = ("rmse", "mae", "r2")
-#: Metrics without an interval of a guarantee, whatever the bounds of the target.
+#: Metrics with an interval only where the target is bounded away from 0.
 _DEVIANCES = ("poisson", "gamma")
 
 
-def bounded_metrics(metric: str) -> list[str]:
+def bounded_metrics(metric: str, bounds: tuple[float, float]) -> list[str]:
     """Metrics of the panel that have an interval where the target has bounds."""
-    names = dict.fromkeys([metric, *_PANEL])
-    return [name for name in names if name not in _DEVIANCES]
+    names = dict.fromkeys([metric, *_PANEL, *_DEVIANCES])
+    return [name for name in names if name not in _DEVIANCES or bounds[0] > 0]
 
 
 def _metrics(metric: str, truth: Array, guess: Array) -> list[str]:
@@ -213,9 +235,12 @@ def amount_claims(
                 f"{truth.max():.6g} outside [{low:.6g}, {high:.6g}]."
             )
         guess = np.clip(guess, low, high)
+    names = _metrics(metric, truth, guess)
+    certain = [] if bounds is None or why else bounded_metrics(metric, bounds)
+    drawn = sum(name not in certain for name in names)
     return tuple(
-        _claim(name, metric, truth, guess, shares, at, why, bounds, rows)
-        for name in _metrics(metric, truth, guess)
+        _claim(name, metric, truth, guess, shares, at, why, bounds, rows, drawn)
+        for name in names
     )
 
 
@@ -259,15 +284,17 @@ def _claim(
     why: str,
     bounds: tuple[float, float] | None,
     rows: str,
+    drawn: int,
 ) -> Claim:
     about, seen = _FORMULA[name].format(at=at), f"{len(truth):,} {rows}"
     if bounds is not None and not why:
         share = shares.asked if name == metric else shares.other
         ends = amount_interval(truth, guess, name, bounds, share, at)
         if ends is not None:
-            return _bounded(name, ends, about, seen, bounds, shares)
+            worst = _unit(name, bounds[1] - bounds[0]) * _largest(name, bounds, at)
+            return _bounded(name, ends, about, seen, bounds, shares, worst)
     scale = float(max(np.abs(truth).max(), np.abs(guess).max())) or 1.0
-    unit = 1.0 if name in ("r2", "gamma") else scale
+    unit = _unit(name, scale)
     parts = _parts(truth / scale, guess / scale, name, at)
     value = unit * float(_joined(parts.mean(axis=1), name))
     if not math.isfinite(value):
@@ -276,14 +303,24 @@ def _claim(
     words = f"{number(value)} on {seen}"
     if why:
         return measured(name, value, f"{words}, {why}", objective=about)
-    outside = shares.whole
+    outside = shares.whole / drawn
     low, high = unit * bootstrap(parts, lambda means: _joined(means, name), outside)
     return measured(
         name,
         value,
         f"{words}; {number(low)} to {number(high)} over samples drawn from these rows",
-        objective=f"{about}; bootstrap, {100 * (1 - outside):g} % of the samples, for "
-        "this number alone",
+        objective=f"{about}; bootstrap, {100 * (1 - outside):.4g} % of the samples"
+        + _together(drawn, shares.whole),
+    )
+
+
+def _together(drawn: int, outside: float) -> str:
+    """How many of the samples have all their numbers inside the intervals."""
+    if drawn < 2:
+        return ""
+    return (
+        f" for each of {drawn} numbers, so that at least {100 * (1 - outside):g} % of "
+        "the samples are inside all their intervals"
     )
 
 
@@ -294,11 +331,12 @@ def _bounded(
     seen: str,
     bounds: tuple[float, float],
     shares: DeltaShares,
+    worst: float,
 ) -> Claim:
     low = outwards(ends.low, up=False, digits=3) if ends.low > -math.inf else -math.inf
     high = outwards(ends.high, up=True, digits=3)
     more = name == "r2"
-    empty = ends.low == -math.inf if more else ends.high >= bounds[1] - bounds[0]
+    empty = ends.low == -math.inf if more else ends.high >= worst * (1 - SURE)
     least = "−∞" if low == -math.inf else number(low)
     between = f"and between {least} and {number(high)} on new rows like these"
     if empty:

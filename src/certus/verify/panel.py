@@ -326,7 +326,7 @@ def panel_shares(
     6
     """
     if said.classes is None:
-        names = bounded_metrics(metric) if bounds is not None else []
+        names = bounded_metrics(metric, bounds) if bounds is not None else []
         names = [] if _why_not(said, ordered) else names
     else:
         grouped = said.groups is not None

@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import xlogy
 from scipy.stats import binom, norm
 
 from certus.verify.amounts import amount_interval
@@ -218,12 +219,15 @@ def test_calibration_has_an_interval(off):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("metric", ["rmse", "mae", "r2", "pinball"])
+@pytest.mark.parametrize(
+    "metric", ["rmse", "mae", "r2", "pinball", "poisson", "gamma"]
+)
 @pytest.mark.parametrize("n", [5, 60, 1000])
 def test_bounded_amounts(metric, n):
     """A heavy tail within the bounds: a rare value at the end governs the mean."""
     rng = np.random.default_rng(8)
-    values, w = np.array([0.0, 0.1, 1.0]), np.array([0.6, 0.37, 0.03])
+    low = 0.01 if metric in ("poisson", "gamma") else 0.0
+    values, w = np.array([low, 0.1, 1.0]), np.array([0.6, 0.37, 0.03])
     guess, q = 0.05, 0.9
     mean = w @ values
     square = w @ (values - guess) ** 2
@@ -233,10 +237,12 @@ def test_bounded_amounts(metric, n):
         "mae": w @ np.abs(short),
         "r2": 1 - square / (w @ (values - mean) ** 2),
         "pinball": w @ np.maximum(q * short, (q - 1) * short),
+        "poisson": w @ (2 * (xlogy(values, values / guess) - short)),
+        "gamma": w @ (2 * (values / guess - 1 - np.log(values / guess + (low == 0)))),
     }[metric]
     repeats, missed = 400, 0
     for _ in range(repeats):
         y = rng.choice(values, n, p=w)
-        ends = amount_interval(y, np.full(n, guess), metric, (0.0, 1.0), DELTA, q)
+        ends = amount_interval(y, np.full(n, guess), metric, (low, 1.0), DELTA, q)
         missed += not ends.low <= true <= ends.high
     judge(missed, repeats)
