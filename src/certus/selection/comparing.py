@@ -21,7 +21,12 @@ from certus.base import check_number
 from certus.certificate import Claim, Status
 from certus.config import config_context, get_config
 from certus.selection.comparison import Comparison, ComparisonRow
-from certus.selection.deciding import check_decision, choose_threshold, decide_at
+from certus.selection.deciding import (
+    check_decision,
+    choose_threshold,
+    decide_at,
+    read_bounds,
+)
 from certus.selection.halving import PlanStep
 from certus.selection.inspection import take
 from certus.selection.lineup import Models, choose, make_lineup
@@ -126,8 +131,9 @@ def compare(
         Of two labels, the one that recall, precision and the like are about. Default:
         the rarer one.
     bounds : (low, high), optional
-        Bounds of an amount that are known before the data; with them its metrics have
-        intervals with a guarantee, for predictions cut to the bounds.
+        Bounds of an amount that are known before the data. No target may be outside
+        them, and ``model`` cuts its predictions to them; the metrics then have
+        intervals with a guarantee (the deviances, if ``low`` is above 0).
     cost : dict, optional
         ``{"fp": 1, "fn": 20}``: what a false alarm and a miss cost. The threshold with
         the least cost is chosen on rows that models of folds had not seen, and its cost
@@ -202,7 +208,7 @@ def compare(
     costs = check_decision(ready.task, cost, recall)
     refits = _refits(refit, ready, recall)
     ready = _fewer_folds(ready)
-    ready = ready._replace(decides=costs is not None or recall is not None)
+    ready = ready._replace(bounds=read_bounds(bounds, ready))
     lineup = make_lineup(ready, models, also, random_state)
     race = Race(ready, deadline, _steps(on_step, refits))
     with config_context(on_uncertified="ignore", on_interrupt="raise"):
@@ -214,7 +220,7 @@ def compare(
     model, rows[at] = race.finish(chosen, rows[at], y)
     if model.certificate_.status is Status.INTERRUPTED:
         status = Status.INTERRUPTED
-    asked = _asked(rows[at], ready)._replace(bounds=bounds, costs=costs, recall=recall)
+    asked = _asked(rows[at], ready)._replace(costs=costs, recall=recall)
     asked = asked._replace(threshold=choose_threshold(rows[at].shares, ready, costs))
     if asked.threshold is not None:
         decide_at(model, asked.threshold, asked.positive)
@@ -362,6 +368,7 @@ def _asked(row: ComparisonRow, ready: Prepared) -> AskedMetric:
         ready.positive,
         None if ready.labels else _far(row, ready.y),
         bins_of(row.shares, ready.classes, ready.positive),
+        bounds=ready.bounds,
     )
 
 

@@ -19,8 +19,9 @@ from sklearn.base import clone
 from certus.base import check_number
 from certus.calibration import ThresholdClassifier
 from certus.selection.preparation import Prepared
+from certus.tables.target import check_bounds
 
-__all__ = ["check_decision", "choose_threshold", "decide_at"]
+__all__ = ["check_decision", "choose_threshold", "decide_at", "read_bounds"]
 
 
 def check_decision(
@@ -51,6 +52,26 @@ def check_decision(
     found = float(cost["fp"]), float(cost["fn"])  # type: ignore[index]
     if not sum(found) > 0:
         raise ValueError("cost must be above 0 for a false alarm or for a miss.")
+    return found
+
+
+def read_bounds(bounds: Any, ready: Prepared) -> tuple[float, float] | None:
+    """Bounds of the target, if they make sense and no target is outside them."""
+    found = check_bounds(bounds)
+    if found is None:
+        return None
+    if ready.labels:
+        raise ValueError(
+            "bounds are for a target that holds amounts, but this one holds labels. "
+            "Leave them out."
+        )
+    low, high = float(np.min(ready.y)), float(np.max(ready.y))
+    if low < found[0] or high > found[1]:
+        raise ValueError(
+            f"bounds must hold every target, but the targets go from {low:.6g} to "
+            f"{high:.6g}, outside [{found[0]:.6g}, {found[1]:.6g}]. Widen the bounds, "
+            "or correct the targets."
+        )
     return found
 
 

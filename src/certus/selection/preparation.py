@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
     left_out: tuple[str, ...]
     metric: Metric
     positive: Any = None  # the label that metrics of two labels are about
-    decides: bool = False  # whether a threshold is asked for
+    bounds: tuple[float, float] | None = None  # of an amount
 
     @property
     def labels(self) -> bool:

@@ -225,16 +225,21 @@ class Race:
 
     def predict(self, model: Any, Z: Any) -> Predicted:
         """What a model says about some rows."""
-        return predict_rows(model, Z, self._classes, self.ready.positive)
+        said = predict_rows(model, Z, self._classes, self.ready.positive)
+        bounds = self.ready.bounds
+        if bounds is None:
+            return said
+        return said._replace(guess=np.clip(said.guess, *bounds))
 
     # ---- parameters --------------------------------------------------------------
 
     def choose(self, candidate: Candidate, Z: Any, rows: np.ndarray) -> Choice:
         """The candidate's parameters, from these training rows alone."""
         choice = self._tuned(candidate, Z, rows)
-        # Models without probabilities get them from their scores, where they count.
-        needed = self.ready.metric.needs == "probabilities" or self.ready.decides
-        asked = self.ready.labels and needed
+        # Models without probabilities get them from their scores, whatever the metric:
+        # if one is chosen, the sealed rows judge probabilities, and users ask for them.
+        needed = self.ready.metric.needs == "probabilities"
+        asked = self.ready.labels and (needed or candidate.kind == "certus")
         if not asked or hasattr(choice.model, "predict_proba"):
             return choice
         split, y = self.ready.split, self.ready.y[rows]
@@ -363,7 +368,8 @@ class Race:
             choice = self.choose(candidate, Z, rows)
         except TimeoutError:  # use the parameters of the last fold
             choice = Choice(row.model, row.grid)
-        pipeline = TablePipeline(encoder, estimator=choice.model)
+        bounds = self.ready.bounds
+        pipeline = TablePipeline(encoder, estimator=choice.model, bounds=bounds)
         with config_context(**policy):
             pipeline.fit(X, take_target(y, self.ready.y, rows))
         return pipeline, choice

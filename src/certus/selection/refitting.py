@@ -208,7 +208,7 @@ def _member(
             # A model with other columns could not predict from the same table.
             ready, repeat = ready._replace(X=take(whole.X, train)), False
         ready = ready._replace(
-            metric=ready.metric if repeat else whole.metric, decides=whole.decides
+            metric=ready.metric if repeat else whole.metric, bounds=whole.bounds
         )
         inner = Race(ready, race.deadline, step, brief=True)
         candidate, row = chosen.candidate, chosen.row

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.metrics import r2_score
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
@@ -18,7 +20,7 @@ from certus.conformal import Conformal, forget_calibration
 from certus.tables.crossing import cross_intervals, cross_sets
 from certus.tables.encoder import TableEncoder
 from certus.tables.errors import TableError
-from certus.tables.target import guess_task, read_target
+from certus.tables.target import check_bounds, guess_task, read_target
 from certus.typing import ArrayLike, MatrixLike
 
 __all__ = ["TablePipeline", "encoder_for", "guess_task", "read_target"]
@@ -43,6 +45,10 @@ class TablePipeline(Conformal, BaseEstimator):
         The wrapped estimator. A classifier or regressor, of certus or not. None means
         ``certus.linear_model.LogisticRegression()`` for labels and
         ``certus.linear_model.Ridge()`` for amounts, as :func:`guess_task` finds.
+    bounds : (low, high), default=None
+        Bounds of the target, for amounts only. Predictions outside them become the
+        nearer bound, and so do the ends of intervals. Explanations are of the
+        prediction before that.
 
     Attributes
     ----------
@@ -79,9 +85,16 @@ class TablePipeline(Conformal, BaseEstimator):
     0.52
     """
 
-    def __init__(self, encoder: Any = None, *, estimator: Any = None) -> None:
+    def __init__(
+        self,
+        encoder: Any = None,
+        *,
+        estimator: Any = None,
+        bounds: tuple[float, float] | None = None,
+    ) -> None:
         self.encoder = encoder
         self.estimator = estimator
+        self.bounds = bounds
 
     def fit(
         self,
@@ -108,6 +121,7 @@ class TablePipeline(Conformal, BaseEstimator):
             raise ValueError(
                 "TablePipeline requires y to be passed, but the target y is None."
             )
+        bounds = check_bounds(self.bounds)
         forget_calibration(self)
         for part in ("before_", "fold_models_"):
             self.__dict__.pop(part, None)
@@ -129,6 +143,8 @@ class TablePipeline(Conformal, BaseEstimator):
         kind = get_tags(model).estimator_type
         named = {"classifier": "classification", "regressor": "regression"}
         self.task_ = named.get(kind or "") or guess_task(target)
+        if bounds is not None and self.task_ != "regression":
+            raise ValueError("bounds are for amounts, but this model predicts labels.")
         return self
 
     def _predictor(
@@ -142,10 +158,10 @@ class TablePipeline(Conformal, BaseEstimator):
 
     def _intervals(self, X: MatrixLike, coverage: float, delta: float | None) -> Any:
         if not self._crossed(delta):
-            return super()._intervals(X, coverage, delta)
+            return self._cut(super()._intervals(X, coverage, delta))
         if hasattr(self, "classes_"):
             raise TypeError("This pipeline predicts labels: use predict_set.")
-        return cross_intervals(self, X, coverage)
+        return self._cut(cross_intervals(self, X, coverage))
 
     def _sets(self, X: MatrixLike, coverage: float, delta: float | None) -> Any:
         if not self._crossed(delta):
@@ -170,6 +186,11 @@ class TablePipeline(Conformal, BaseEstimator):
         check_is_fitted(self)
         return self.encoder_.transform(X)
 
+    def _cut(self, values: Any) -> Any:
+        """Values outside the bounds of the target as the nearer bound."""
+        bounds = check_bounds(self.bounds)
+        return values if bounds is None else np.clip(values, *bounds)
+
     def predict(self, X: MatrixLike) -> Any:
         """Predict labels or amounts for the rows of a table.
 
@@ -182,7 +203,7 @@ class TablePipeline(Conformal, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         Z = self._encoded(X)
-        return self.estimator_.predict(Z)
+        return self._cut(self.estimator_.predict(Z))
 
     @available_if(_model_has("predict_proba"))
     def predict_proba(self, X: MatrixLike) -> Any:
@@ -233,6 +254,8 @@ class TablePipeline(Conformal, BaseEstimator):
         """
         Z = self._encoded(X)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if self.bounds is not None:
+            return float(r2_score(read_target(y)[0], self.predict(X), **weights))
         return float(self.estimator_.score(Z, read_target(y)[0], **weights))
 
     def to_sklearn(self) -> Any:

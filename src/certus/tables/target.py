@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 import numbers
 from typing import Any
 
@@ -13,7 +14,7 @@ from certus.tables.errors import TableError
 from certus.tables.frame import missing_objects
 from certus.typing import ArrayLike
 
-__all__ = ["guess_task", "read_target"]
+__all__ = ["check_bounds", "guess_task", "read_target"]
 
 # Integers with more distinct values than this count as amounts, not as labels.
 _MOST_LABELS = 10
@@ -101,3 +102,19 @@ def _gaps(name: str | None, count: int) -> TableError:
     return TableError(
         f"{what} has no value (NaN) in {rows}. Drop those rows before fitting."
     )
+
+
+def check_bounds(bounds: Any) -> tuple[float, float] | None:
+    """Bounds of an amount as two finite numbers, the lower one first."""
+    if bounds is None:
+        return None
+    try:
+        low, high = (float(end) for end in bounds)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(
+            "bounds must be two finite numbers (low, high) with low below high, got "
+            f"{bounds!r}."
+        )
+    return low, high

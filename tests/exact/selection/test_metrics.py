@@ -16,6 +16,7 @@ from certus.selection import METRICS, recheck
 from certus.selection.metrics import Predicted, default_metric, find_metric
 from certus.selection.opening import open_rows
 from certus.svm import LinearSVC
+from certus.verify.amounts import _largest, _parts, bootstrap
 from certus.verify.panel import CLIP, Said, panel_intervals
 
 RNG = np.random.default_rng(0)
@@ -280,8 +281,120 @@ def test_bounds_of_the_target_give_a_promise():
     errors = np.abs(found.model.predict(X[sealed]) - y[sealed])
     assert np.sqrt(np.mean(errors**2)) < rmse.value < 3
     assert errors.mean() < mae.value < 2
-    with pytest.raises(ValueError, match="bounds must hold every target"):
-        certus.compare(X, y, models=[Ridge()], bounds=(-0.1, 0.1))
+    assert found.risk[0].theorem.count("statements") == 1
+
+
+@pytest.mark.parametrize(
+    "bounds, said",
+    [
+        ((-0.1, 0.1), "bounds must hold every target, but the targets go from"),
+        ((3, -3), "low below high"),
+        ((-3, 3, 4), "two finite numbers"),
+        ((-3, np.inf), "two finite numbers"),
+        ((np.nan, 3), "two finite numbers"),
+        ("ab", "two finite numbers"),
+    ],
+)
+def test_wrong_bounds_are_refused_before_anything_is_fitted(bounds, said):
+    class Never(Ridge):
+        def fit(self, X, y):
+            raise AssertionError("fitted")
+
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    with pytest.raises(ValueError, match=said):
+        certus.compare(X, X[:, 0] + X[:, 1], models=[Never()], bounds=bounds)
+    with pytest.raises(ValueError, match="but this one holds labels"):
+        certus.compare(X, X[:, 0] > 0, models=[LogisticRegression()], bounds=(0, 1))
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_predictions_and_intervals_are_cut_to_the_bounds(refit, tmp_path):
+    """The statement is about what ``predict`` returns, also from the file."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    y = np.clip(2 * X[:, 0] + 0.3 * rng.normal(size=300), -1, 1)
+    found = certus.compare(X, y, models=[Ridge()], bounds=(-1, 1), refit=refit)
+    model, fresh = found.model, rng.normal(size=(2000, 2))
+    plain = model.estimator_.predict(model.encoder_.transform(fresh))
+    assert plain.max() > 1.5 and plain.min() < -1.5
+    np.testing.assert_array_equal(model.predict(fresh), np.clip(plain, -1, 1))
+    ends = model.predict_interval(fresh)
+    assert ends.min() == -1 and ends.max() == 1
+    truth = np.clip(2 * fresh[:, 0] + 0.3 * rng.normal(size=2000), -1, 1)
+    held = (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+    assert held.mean() > 0.85
+    # Measured with the cut in the folds and on the sealed rows.
+    row, sealed = found["Ridge"], found.split.sealed
+    assert np.nanmax(np.abs(row.predictions)) == 1
+    before = getattr(model, "before_", model)
+    errors = before.predict(X[sealed]) - y[sealed]
+    value = np.sqrt(np.mean(errors**2))
+    assert f"{value:.3g}"[:4] in found.risk[0].detail
+    save(model, tmp_path / "m.certus", split=found.record())
+    again = certus.load(tmp_path / "m.certus")
+    np.testing.assert_array_equal(again.predict(fresh), model.predict(fresh))
+    split = read_manifest(tmp_path / "m.certus")["split"]
+    assert recheck(again, split, X, y).risk[0] == found.risk[0]
+
+
+def test_deviances_have_a_promise_where_bounds_are_above_zero():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(500, 2))
+    y = np.clip(np.exp(0.3 * X[:, 0] + 0.1 * rng.normal(size=500)), 0.2, 3)
+    found = certus.compare(X, y, models=[Ridge()], bounds=(0.2, 3), metric="gamma")
+    claims = {claim.name: claim for claim in found.risk}
+    for name in ("gamma", "poisson", "rmse", "mae", "r2"):
+        assert claims[name].strength is Strength.STATISTICAL, name
+    z, truth = found.sealed_predictions, y[found.split.sealed]
+    assert theirs.mean_gamma_deviance(truth, z) < claims["gamma"].value
+    assert theirs.mean_poisson_deviance(truth, z) < claims["poisson"].value
+    free = certus.compare(X, y, models=[Ridge()], bounds=(-1, 3))
+    claims = {claim.name: claim for claim in free.risk}
+    assert claims["gamma"].strength is Strength.MEASURED
+    assert "bootstrap" in claims["gamma"].objective
+
+
+def test_the_largest_deviance_within_bounds_is_at_the_ends():
+    grid = np.linspace(0.3, 2.0, 60)
+    truth, guess = (part.ravel() for part in np.meshgrid(grid, grid))
+    for metric in ("poisson", "gamma"):
+        losses = _parts(truth, guess, metric, 0.5)[0]
+        unit = 1.7 if metric == "poisson" else 1.0
+        most = unit * _largest(metric, (0.3, 2.0), 0.5)
+        assert losses.max() <= most <= 1.000001 * losses.max()
+
+
+def test_bootstrap_intervals_hold_together():
+    """Each of several is wider than one for its number alone."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(300, 2))
+    y = X[:, 0] + rng.standard_t(3, size=300)
+    found = certus.compare(X, y, models=[Ridge()])
+    shown = [c for c in found.risk if "bootstrap" in c.objective]
+    assert [c.name for c in shown] == ["rmse", "mae", "r2"]
+    assert all("98.33 % of the samples for each of 3" in c.objective for c in shown)
+    truth = y[found.split.sealed]
+    parts = _parts(truth, found.sealed_predictions, "mae", 0.5)
+    low, high = bootstrap(parts, lambda means: means[0], 0.05 / 3)
+    alone = bootstrap(parts, lambda means: means[0], 0.05)
+    assert low < alone[0] and alone[1] < high
+    assert f"{low:.2f}" in shown[1].detail and f"{high:.2f}" in shown[1].detail
+
+
+@pytest.mark.parametrize("metric", ["error", "balanced_error", "f_beta"])
+def test_scoring_models_have_the_whole_panel_by_every_metric(metric):
+    X, y = rare(600)
+    found = certus.compare(X, y, models=[LinearSVC()], metric=metric)
+    names = {claim.name for claim in found.risk}
+    assert {"log_loss", "brier", "auc", "calibration"} <= names
+    assert found.risk[0].name in (metric, "error_rate")
+    assert isinstance(found.model.estimator_, PlattClassifier)
+    assert found.model.predict_proba(X).shape == (600, 2)
+    # The folds judged the model that is delivered: labels agree with probabilities.
+    row = found["LinearSVC"]
+    held = found.split.training
+    told = np.unique(y)[row.shares[held].argmax(axis=1)]
+    np.testing.assert_array_equal(row.predictions[held], told)
 
 
 @pytest.mark.parametrize("metric", ["auc", "brier", "balanced_error", "f2"])
