@@ -309,6 +309,7 @@ def audit(
             "or l1:2.",
         ),
     ] = None,
+    encoding: options.Encoding = None,
     as_json: options.Json = False,
 ) -> int:
     """Report on a model: what is proved, statistical, measured and assumed.
@@ -320,7 +321,9 @@ def audit(
     load_tables()
     from certus.cli import auditing
 
-    return auditing.audit(model, data, target, report, as_json, sensitive, threat)
+    return auditing.audit(
+        model, data, target, report, as_json, sensitive, threat, encoding
+    )
 
 
 @app.command("list")

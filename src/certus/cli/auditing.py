@@ -30,6 +30,7 @@ def audit(
     as_json: bool,
     sensitive: list[str] | None = None,
     threat: str | None = None,
+    encoding: str | None = None,
 ) -> int:
     """Write the report and say what is in it; returns the exit code."""
     place = report_path or Path(f"{model_path.stem}-audit.html")
@@ -37,7 +38,7 @@ def audit(
     files.check_report(place)
     allowed = _threat(threat)
     with progress(4) as step:
-        met = meet(model_path, path, target, step)
+        met = meet(model_path, path, target, step, encoding)
         groups = _groups(met, sensitive, path)
         step("checking")
         found = met.recheck("quick")

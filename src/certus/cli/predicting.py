@@ -157,20 +157,17 @@ def _intervals(
 
 def _promise(model: Any, coverage: float, like: str) -> tuple[str, str]:
     """The share that is promised, and what it depends on."""
-    from certus.bounds import cv_plus_coverage
+    from certus.tables.crossing import promised_coverage
 
-    stated = getattr(model, "calibration_certificate_", None)
-    evidence = getattr(stated, "evidence", None)
-    if evidence is None or evidence.kind != "cross":
-        return f"at least {100 * coverage:g} %", like
-    if not evidence.witness.repeated:
+    least, folds = promised_coverage(model, coverage)
+    if least is None:
         return f"about {100 * coverage:g} %", (
             "which is measured, not guaranteed: there was no time to choose the model "
             "again without each fold"
         )
-    n, k = int((evidence.witness.folds >= 0).sum()), len(model.fold_models_)
-    least = math.floor(1000 * cv_plus_coverage(n, k, coverage)) / 10
-    return f"at least {least:g} %", f"{like} (CV+ with {k} folds of all rows)"
+    if folds:
+        like = f"{like} (CV+ with {folds} folds of all rows)"
+    return f"at least {100 * least:g} %", like
 
 
 def _probabilities(

@@ -77,6 +77,7 @@ def synth(
         typer.Option(metavar="FILE", help="HTML page. Default: as --out, with .html"),
     ] = None,
     seed: options.Seed = None,
+    encoding: options.Encoding = None,
     as_json: options.Json = False,
 ) -> int:
     """Draw rows like those of a table, and say what they are worth.
@@ -101,6 +102,7 @@ def synth(
         domain=domain or (),
         force=force,
         seed=seed,
+        encoding=encoding,
     )
     if like is not None:
         return synthesising.examine_rows(data, like, holdout, request, report, as_json)

@@ -38,6 +38,7 @@ class SynthRequest(NamedTuple):
     domain: Sequence[str] = ()
     force: bool = False
     seed: int | None = None
+    encoding: str | None = None
 
 
 def run(
@@ -67,7 +68,7 @@ def run(
         )
     with progress(3) as step:
         step("reading")
-        frame = read_table(path, announce=remark)
+        frame = read_table(path, announce=remark, encoding=request.encoding)
         given = _conditions(request.given, frame, "--given")
         domains = _conditions(request.domain, frame, "--domain")
         _require_target(request.target, frame, path)
@@ -163,6 +164,7 @@ def examine_rows(
 ) -> int:
     """Examine rows that another generator made."""
     from certus.generative import examine
+    from certus.tables import read_table
 
     if holdout is None:
         raise Stop(
@@ -176,8 +178,11 @@ def examine_rows(
     _check_page(page)
     with progress(1) as step:
         step("examining")
+        tables = [
+            read_table(file, encoding=request.encoding) for file in (path, holdout)
+        ]
         found = examine(
-            *(path, holdout, like),
+            *(*tables, read_table(like)),  # written by a generator, as UTF-8
             target=request.target,
             random_state=0 if request.seed is None else request.seed,
         )

@@ -129,7 +129,7 @@ def _say(found: Any, file: str) -> None:
 
 def _say_coverage(seen: Any) -> None:
     mark, style = ("✗", "red") if seen.broken else ("✓", "green")
-    if not seen.broken and seen.low < seen.promised:
+    if not seen.broken and not seen.holds:
         mark, style = "·", ""
     say(f"{mark} {seen.verdict}", style=style, hang=2)
     sure = f"{100 * (1 - seen.delta):g} %"
@@ -147,9 +147,10 @@ def _say_coverage(seen: Any) -> None:
         hang=2,
     )
     if seen.odds is not None:
+        whose = " of the model before its refit" if seen.refitted else ""
         say(
-            "bet against rows like those of the calibration: the capital reached "
-            f"{seen.odds:.3g}; {1 / seen.delta:g} would establish a change (it does so "
+            f"bet against rows like those of the calibration{whose}: the capital "
+            f"reached {seen.odds:.3g}; {1 / seen.delta:g} would establish a change (it does so "
             f"wrongly with at most {100 * seen.delta:g} %, ever)",
             style="dim",
             indent=2,

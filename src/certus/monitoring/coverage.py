@@ -5,6 +5,10 @@ band around the share of rows covered so far, whatever happens to the rows. The 
 is a bet against "these rows are like the calibration rows": as long as this is true,
 the capital of the bet reaches 20 with a probability of at most 5 %. If the order is not
 known, the rows are one sample with a Clopper–Pearson interval.
+
+After a refit, the intervals judged are those of the model on all rows, which promise
+the coverage of CV+; the bet uses the errors of the model before, because it alone has
+rows that it was not fitted to.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from certus.bounds import (
 )
 from certus.conformal import label_scores, predictions
 from certus.results import Result
+from certus.tables.crossing import promised_coverage
 from certus.typing import Array, ArrayLike, Fit, MatrixLike
 
 __all__ = ["CoverageWatch", "watch_coverage"]
@@ -33,8 +38,11 @@ class CoverageWatch(Result):
 
     Attributes
     ----------
-    promised : float
-        Share of new rows that intervals or sets should contain.
+    asked : float
+        The coverage for which the intervals or sets were made.
+    promised : float or None
+        Share of new rows that they contain on average if nothing has changed: less than
+        asked for after a refit, by the term of CV+; None where that is only measured.
     rows, covered : int
         Number of rows, and of those whose true target lies in their interval or set.
     low, high : float
@@ -51,11 +59,15 @@ class CoverageWatch(Result):
         or the calibration scores are not known.
     delta : float
         Failure probability of each of the two statements.
+    refitted : bool
+        Whether the model was fitted again to all rows. The bet then uses the errors of
+        the model before.
     band : tuple of ndarray
         The coverage so far after each row, and the ends of its band.
     """
 
-    promised: float
+    asked: float
+    promised: float | None
     rows: int
     covered: int
     low: float
@@ -64,6 +76,7 @@ class CoverageWatch(Result):
     alarm: int | None
     odds: float | None
     delta: float
+    refitted: bool = False
     band: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -74,7 +87,17 @@ class CoverageWatch(Result):
     @property
     def broken(self) -> bool:
         """Whether it is established that the coverage is below the promised one."""
-        return self.alarm is not None or self.high < self.promised
+        return self.alarm is not None or self._short
+
+    @property
+    def _short(self) -> bool:
+        return self.promised is not None and self.high < self.promised
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is established that the coverage is at least the promised one."""
+        enough = self.promised is not None and self.low >= self.promised
+        return enough and not self.broken
 
     @property
     def headline(self) -> str:
@@ -86,21 +109,24 @@ class CoverageWatch(Result):
         """The coverage in a sentence."""
         share = f"{100 * self.share:.1f} % of {self.rows:,} rows"
         ends = f"{100 * self.low:.1f} to {100 * self.high:.1f} %"
-        promised = f"{100 * self.promised:g} %"
+        promised = f"{100 * (self.promised or 0.0):g} %"
+        told = "nothing is promised, because the coverage was only measured"
+        if self.promised is not None:
+            told = f"promised: {promised}"
         if self.alarm is not None:
+            seen = "the calibration rows"
+            if self.refitted:
+                seen += ", by the errors of the model before its refit"
             return (
                 f"coverage is lost: at row {self.alarm:,} it was established that rows "
-                "are no longer like the calibration rows; the intervals or sets "
-                f"contain {share}, but {promised} were promised"
+                f"are no longer like {seen}; the intervals or sets contain {share} "
+                f"({told})"
             )
-        if self.high < self.promised:
+        if self._short:
             return f"coverage is below {promised}: it is {share} ({ends})"
-        if self.low >= self.promised:
+        if self.holds:
             return f"coverage holds: it is {share} ({ends}), at least {promised}"
-        return (
-            f"no loss of coverage is established: it is {share} ({ends}; promised: "
-            f"{promised})"
-        )
+        return f"no loss of coverage is established: it is {share} ({ends}; {told})"
 
 
 def watch_coverage(
@@ -113,11 +139,14 @@ def watch_coverage(
 ) -> CoverageWatch:
     """Judge the intervals or sets of a calibrated model on rows with true targets."""
     held = _held(model, X, y, coverage)
+    least = promised_coverage(model, coverage).least
+    again = getattr(model, "before_", None) is not None
     n, covered = len(held), int(held.sum())
     if not ordered:
         found = clopper_pearson(covered, n, delta)
         ends = float(found.low), float(found.high)
-        return CoverageWatch(coverage, n, covered, *ends, False, None, None, delta)
+        rest = (*ends, False, None, None, delta, again)
+        return CoverageWatch(coverage, least, n, covered, *rest)
     low, high = running_mean(held.astype(float), delta)
     so_far = np.cumsum(held) / np.arange(1, n + 1)
     alarm = odds = None
@@ -130,7 +159,7 @@ def watch_coverage(
         odds = float(np.exp(min(float(capital.max()), 700.0)))
     ends = float(low[-1]), float(high[-1])
     return CoverageWatch(
-        *(coverage, n, covered, *ends, True, alarm, odds, delta),
+        *(coverage, least, n, covered, *ends, True, alarm, odds, delta, again),
         band=(so_far, low, high),
     )
 

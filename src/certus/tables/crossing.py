@@ -7,15 +7,55 @@ verifier states the coverage.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.bounds.conformal import cv_plus_ends, cv_plus_holds
+from certus.bounds.conformal import cv_plus_coverage, cv_plus_ends, cv_plus_holds
 from certus.conformal import label_scores, predictions, row_scores, score_kind
 from certus.typing import Array, MatrixLike
 
-__all__ = ["cross_intervals", "cross_sets", "held_out_scores"]
+__all__ = [
+    "PromisedCoverage",
+    "cross_intervals",
+    "cross_sets",
+    "held_out_scores",
+    "promised_coverage",
+]
+
+
+class PromisedCoverage(NamedTuple):
+    """What the intervals or sets of a model promise when a coverage is asked for.
+
+    ``least`` is the share of new rows that they hold on average, None where this is
+    only measured; ``folds`` counts those of CV+, and is 0 for calibration rows.
+    """
+
+    least: float | None
+    folds: int = 0
+
+
+def promised_coverage(model: Any, coverage: float) -> PromisedCoverage:
+    """What a calibrated model promises; after a refit, less a term for the folds.
+
+    Examples
+    --------
+    >>> from certus.tables.crossing import promised_coverage
+    >>> promised_coverage(object(), 0.9)
+    PromisedCoverage(least=0.9, folds=0)
+    """
+    stated = getattr(model, "calibration_certificate_", None)
+    evidence = getattr(stated, "evidence", None)
+    if evidence is None or evidence.kind != "cross":
+        return PromisedCoverage(coverage)
+    folds = len(model.fold_models_)
+    if not evidence.witness.repeated:
+        return PromisedCoverage(None, folds)
+    n = int((np.asarray(evidence.witness.folds) >= 0).sum())
+    # Towards zero, as it is shown.
+    least = math.floor(1000 * cv_plus_coverage(n, folds, coverage)) / 1000
+    return PromisedCoverage(least, folds)
 
 
 def held_out_scores(member: Any, X: MatrixLike, y: Array) -> Array:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
+import certus
 from certus.bounds import conformal_p_values, miss_martingale, running_mean
 from certus.linear_model import Ridge
 from certus.monitoring import watch
 from certus.monitoring.columns import column_moves
 from certus.tables import TableEncoder, TablePipeline
+from certus.tables.crossing import promised_coverage
 
 DELTA = 0.05
 
@@ -184,3 +188,33 @@ def test_model_without_calibration_says_so(fitted):
     found = watch(TablePipeline(estimator=Ridge()).fit(X, y), *rows(50))
     assert found.coverage is None
     assert "no calibration rows" in found.unknown[-1]
+
+
+def test_after_a_refit_watch_promises_what_predict_promises():
+    """A coverage between the promise of CV+ and the one asked for breaks nothing."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(100, 2))
+    y = X[:, 0] + rng.normal(size=100)
+    model = certus.compare(X, y, models=[Ridge()], refit=True).model
+    promise = f"{100 * promised_coverage(model, 0.9).least:g} %"
+    assert promise in model.calibration_certificate_["coverage"].detail
+    fresh = rng.normal(size=(3000, 2))
+    ends = model.predict_interval(fresh)
+    share = 0.86
+    truth = np.where(rng.random(3000) < share, ends.mean(axis=1), ends[:, 1] + 1)
+    found = watch(model, fresh, truth).coverage
+    assert found.promised < share < found.high < found.asked == 0.9
+    assert found.holds and not found.broken and f"at least {promise}" in found.verdict
+    lost = watch(model, fresh, ends[:, 1] + 1, ordered=True).coverage
+    assert lost.broken and lost.refitted
+    assert "by the errors of the model before its refit" in lost.verdict
+    assert f"(promised: {promise})" in lost.verdict
+    # Where the choice was not repeated, nothing is promised, and nothing is broken.
+    evidence = model.calibration_certificate_.evidence
+    witness = evidence.witness._replace(repeated=False)
+    model.calibration_certificate_ = replace(
+        model.calibration_certificate_, evidence=replace(evidence, witness=witness)
+    )
+    free = watch(model, fresh, truth).coverage
+    assert free.promised is None and not free.broken and not free.holds
+    assert "only measured" in free.verdict
