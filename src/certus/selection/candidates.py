@@ -44,8 +44,8 @@ NETWORK_ROWS = 5_000
 ROUGH = 1e-3
 #: Rows on which the costly machines choose their parameters.
 FEW_ROWS = 2_000
-#: Boosting and additive models have one setting below so many rows, several above, and
-#: choose among them on at most so many.
+#: Boosting and additive models have one setting below the first number of rows, several
+#: from it on, and choose among them on at most the second number.
 SETTING_ROWS, SETTING_ROWS_MOST = 800, 6_000
 #: Settings of boosting: default, smaller trees, slow ones, slow and small ones.
 SMALL_TREES = {"max_leaf_nodes": 8, "min_samples_leaf": 10}
@@ -88,7 +88,8 @@ class Candidate(NamedTuple):
     given. ``weight`` is a guess of its share of the time, for the progress bar. With a
     time limit, those that are ``late`` come last: cheap, and seldom the best; those
     that are ``strong`` come after the first two. Those ``given`` by the user are never
-    dropped for others.
+    dropped for others. Those that ``overstate`` have probabilities too near 0 and 1 on
+    small tables, and are calibrated there.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Candidate(NamedTuple):
     reason: str = ""
     late: bool = False
     strong: bool = False
+    overstates: bool = False
     given: bool = False
 
 
@@ -155,6 +157,7 @@ class CandidateRow(NamedTuple):
     metrics: tuple[str, ...] = ()
     late: bool = False
     strong: bool = False
+    overstates: bool = False
     needs: str = ""
 
     def made_for(self, size: Size) -> Candidate | None:
@@ -169,7 +172,7 @@ class CandidateRow(NamedTuple):
         rest = (self.choose, self.rows, self.weight, self.too_costly(size))
         named = _CONSTANTS[size.metric.constant] if self.kind == "baseline" else ""
         made = cls(**self.params(size))
-        turn = (self.late, self.strong)
+        turn = (self.late, self.strong, self.overstates)
         return Candidate(named or self.name, self.kind, made, *rest, *turn)
 
 
@@ -551,6 +554,7 @@ CANDIDATES: tuple[CandidateRow, ...] = (
         weight=4.0,
         too_costly=lambda size: _many_labels(size) or _many_dense(size),
         strong=True,
+        overstates=True,
     ),
     *(
         CandidateRow(
@@ -561,6 +565,7 @@ CANDIDATES: tuple[CandidateRow, ...] = (
             weight=4.0,
             too_costly=lambda size: _many_labels(size) or _many_dense(size),
             strong=True,
+            overstates=True,
             needs=library,
         )
         for name, library in (("LightGBM", "lightgbm"), ("XGBoost", "xgboost"))

@@ -49,7 +49,8 @@ __all__ = ["compare"]
 
 #: Share of the out-of-fold errors below the threshold of ``large_error``.
 _LARGE = 0.9
-#: Beyond so many training rows, so many folds judge the candidates.
+#: Beyond the first number of training rows, the second number of folds judges the
+#: candidates.
 _MANY_ROWS, _JUDGED = 50_000, 2
 
 
@@ -84,8 +85,9 @@ def compare(
     boosting are compared. The certus model that is best by the metric on average over
     the folds is chosen, the earlier one on ties; it is fitted again to all training
     rows, and judged once on rows that were sealed before anything was fitted. Where the
-    metric needs probabilities, models without them get them inside each fold
-    (:class:`certus.calibration.PlattClassifier`).
+    target holds labels, models without probabilities get them inside each fold
+    (:class:`certus.calibration.PlattClassifier`); so does boosting with two labels and
+    up to 2,000 training rows, whose own probabilities are too near 0 and 1.
 
     Certificate
     -----------

@@ -13,8 +13,11 @@ from certus.linear_model import LogisticRegression, Ridge
 from certus.neighbors import KNeighborsClassifier
 from certus.persist import read_manifest, save
 from certus.selection import METRICS, recheck
+from certus.selection.candidates import list_candidates
 from certus.selection.metrics import Predicted, default_metric, find_metric
 from certus.selection.opening import open_rows
+from certus.selection.preparation import prepare
+from certus.selection.race import Race
 from certus.svm import LinearSVC
 from certus.verify.amounts import _largest, _parts, bootstrap
 from certus.verify.panel import CLIP, Said, panel_intervals
@@ -395,6 +398,37 @@ def test_scoring_models_have_the_whole_panel_by_every_metric(metric):
     held = found.split.training
     told = np.unique(y)[row.shares[held].argmax(axis=1)]
     np.testing.assert_array_equal(row.predictions[held], told)
+
+
+def test_boosting_on_a_small_table_is_calibrated_inside_the_folds():
+    """Its own probabilities are too near 0 and 1; held-out rows correct them."""
+    X, fresh, y, truth = noisy(400)
+    ready = prepare(X, y, None, None, None, (), 0.2, 5, 0)
+    lineup = list_candidates("binary", len(y), X.shape[1], 0, 2, ready.metric)
+    boosting = next(c for c in lineup if c.name == "gradient boosting")
+    rows = ready.split.training
+    race = Race(ready, None, lambda text, share: None)
+    choice = race.choose(boosting, X[rows], rows)
+    assert isinstance(choice.model, PlattClassifier) and len(choice.model.cv) == 1
+    loss = {}
+    for name, model in (("own", choice.model.estimator), ("held out", choice.model)):
+        p = model.fit(X[rows], y[rows]).predict_proba(fresh)[:, 1]
+        loss[name] = theirs.log_loss(truth, p)
+    assert loss["held out"] < 0.97 * loss["own"]
+    # Not where few rows of a label would be held out, nor for other metrics.
+    few = np.where(np.arange(400) < 12, 1, 0)
+    assert race._held_out(few[rows], rows) == []
+    race.ready = ready._replace(metric=METRICS["error"])
+    assert not isinstance(race.choose(boosting, X[rows], rows).model, PlattClassifier)
+
+
+def noisy(n):
+    """Rows to learn from and many others; labels of a logistic law."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(n + 4000, 8))
+    chance = 1 / (1 + np.exp(-X[:, 0] - X[:, 1] * X[:, 2]))
+    y = (rng.random(len(X)) < chance).astype(int)
+    return X[:n], X[n:], y[:n], y[n:]
 
 
 @pytest.mark.parametrize("metric", ["auc", "brier", "balanced_error", "f2"])
