@@ -456,12 +456,11 @@ PARTS: dict[str, Callable[[], str]] = {
 
 HEAD = """# How often the statements of `certus fit` miss
 
-`python -m benchmarks.statements`, seeds fixed; each section says when and on what it was
-measured. A statement
-at 10 % may miss in one repetition of ten; most intervals are wider than they need to be
-and miss less often. The laws are those of `tests/statistical`:
-*ties* has probabilities 0.1, 0.4 and 0.8, *rare* 0.001, 0.02 and 0.5, *sure* 0, 0.999
-and 1, *one* only 0.3.
+`python -m benchmarks.statements`, seeds fixed; each section says when and on what it
+was measured. A statement at 10 % may miss in one repetition of ten; most intervals are
+wider than they need to be and miss less often. The laws are those of
+`tests/statistical`: *ties* has probabilities 0.1, 0.4 and 0.8, *rare* 0.001, 0.02 and
+0.5, *sure* 0, 0.999 and 1, *one* only 0.3.
 
 """
 

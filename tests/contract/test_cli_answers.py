@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -160,3 +162,100 @@ def test_empty_sets_are_explained(folder, capsys):
     assert empty > 1
     said = " ".join(told.err.replace("certus:", "").split())
     assert f"{empty} sets are empty" in said and "count as misses" in said
+
+
+# ---- options of certus fit -----------------------------------------------------------
+
+
+def _fit(folder: Path, data: str, target: str, *args: str) -> list[str]:
+    """A quick fit of one model, without files."""
+    model = "Ridge" if target == "price" else "LogisticRegression"
+    rest = ["--drop", "flat", "--model", model, "--no-files"]
+    return ["fit", str(folder / data), "--target", target, *rest, *args]
+
+
+def _found(folder: Path, capsys: Any, data: str, target: str, *args: str) -> Any:
+    assert main([*_fit(folder, data, target, "--no-refit", *args), "--json"]) in (0, 3)
+    return json.loads(capsys.readouterr().out)["comparison"]
+
+
+def test_the_metric_is_the_one_that_is_named(folder, capsys):
+    found = _found(folder, capsys, "flats.csv", "price", "--metric", "mae")
+    assert found["metric"] == "mae" and found["risk"][0]["name"] == "mae"
+    assert main(_fit(folder, "flats.csv", "price", "--metric", "r2", "--no-refit")) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    # The error in units of the target stays on the screen, whatever the metric.
+    assert "R² (5 folds)" in told
+    assert re.search(r"· RMSE [\d,.]+ on \d+ sealed rows", told)
+    assert main(_fit(folder, "flats.csv", "price", "--metric", "aucc")) == 1
+    assert "metric must be one of" in capsys.readouterr().err
+
+
+def test_the_positive_label_is_the_one_that_is_named(folder, capsys):
+    for label in ("Yes", "no"):
+        found = _found(
+            *(folder, capsys, "dear.csv", "dear", "--positive", label),
+            *("--metric", "f_beta@2"),
+        )
+        said = next(claim for claim in found["risk"] if claim["name"] == "recall_rate")
+        assert f"positive label: {label.capitalize()};" in said["objective"]
+    assert main(_fit(folder, "dear.csv", "dear", "--positive", "perhaps")) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "positive must be one of the labels" in told and "'perhaps'" in told
+
+
+def test_bounds_give_a_guarantee_or_are_refused(folder, capsys):
+    args = folder, capsys, "flats.csv", "price", "--bounds", "0,300000"
+    found = _found(*args)
+    strengths = {claim["name"]: claim["strength"] for claim in found["risk"]}
+    assert strengths["rmse"] == strengths["mae"] == "statistical"
+    for text, code, said in (
+        ("1,0", 2, "--bounds must be LOW,HIGH with LOW below HIGH, got 1,0."),
+        ("1", 2, "--bounds must be LOW,HIGH, got 1."),
+        ("low,high", 2, "--bounds must be LOW,HIGH, got low,high."),
+        ("0,inf", 2, "--bounds must be LOW,HIGH, two finite numbers, got 0,inf."),
+        ("0,nan", 2, "--bounds must be LOW,HIGH, two finite numbers, got 0,nan."),
+        ("0,60000", 1, "bounds must hold every target, but the targets go from"),
+    ):
+        assert main(_fit(folder, "flats.csv", "price", "--bounds", text)) == code
+        assert said in " ".join(capsys.readouterr().err.split())
+    assert main(_fit(folder, "dear.csv", "dear", "--bounds", "0,1")) == 1
+    assert "but this one holds labels" in " ".join(capsys.readouterr().err.split())
+
+
+def test_costs_choose_the_threshold_or_are_refused(folder, capsys):
+    found = _found(folder, capsys, "dear.csv", "dear", "--cost", "fp=1, fn=20")
+    names = [claim["name"] for claim in found["risk"]]
+    assert "decision_cost" in names and "cost_saved" in names
+    for text in ("fp=1", "fp=1,fn=many", "20", "fp=1,fn=2,tp=3"):
+        assert main(_fit(folder, "dear.csv", "dear", "--cost", text)) == 2
+        told = " ".join(capsys.readouterr().err.split())
+        assert f"--cost must be fp=NUMBER,fn=NUMBER, got {text}." in told
+    assert main(_fit(folder, "dear.csv", "dear", "--cost", "fp=-1,fn=2")) == 1
+    assert "cost of fp must be" in capsys.readouterr().err
+    assert main(_fit(folder, "flats.csv", "price", "--cost", "fp=1,fn=2")) == 1
+    assert "need a target with two labels" in capsys.readouterr().err
+
+
+def test_a_recall_is_kept_or_refused_with_a_reason(folder, capsys):
+    found = _found(folder, capsys, "dear.csv", "dear", "--recall", "0.6")
+    kept = next(claim for claim in found["risk"] if claim["name"] == "kept_recall")
+    assert kept["strength"] in ("statistical", "refused")
+    if kept["strength"] == "refused":
+        assert "are needed" in kept["detail"]
+    assert main(_fit(folder, "dear.csv", "dear", "--recall", "0.6", "--refit")) == 1
+    said = "recall and refit cannot be used together"
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert main(_fit(folder, "dear.csv", "dear", "--recall", "1")) == 1
+    assert "recall must be below 1" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_refit_is_the_default_of_small_tables(folder, capsys):
+    assert main(_fit(folder, "flats.csv", "price")) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "fitted again to all 400 rows for the file" in told
+    assert main([*_fit(folder, "flats.csv", "price", "--refit"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["certificate"]["n_samples"] == 400
+    found = _found(folder, capsys, "flats.csv", "price")
+    assert "refitted" not in found or not found["refitted"]

@@ -8,6 +8,7 @@ for the chosen one. ``--model`` names the only candidate.
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Sequence
 from importlib import import_module
@@ -165,6 +166,8 @@ def read_bounds(text: str | None) -> tuple[float, float] | None:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
         raise Stop(f"--bounds must be LOW,HIGH, got {text}.", code=2) from None
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise Stop(f"--bounds must be LOW,HIGH, two finite numbers, got {text}.", 2)
     if not low < high:
         raise Stop(f"--bounds must be LOW,HIGH with LOW below HIGH, got {text}.", 2)
     return low, high
@@ -394,10 +397,11 @@ _SHOWN = (
 
 
 def _headline(found: Any) -> list[Any]:
-    """The metric asked for, R² or AUC, one promise, and decisions."""
+    """The metric asked for, an error in units, R² or AUC, a promise, and decisions."""
     first, rest = found.risk[0], found.risk[1:]
     named = {claim.name: claim for claim in rest}
-    shown = [named[name] for name in _SHOWN if name in named]
+    units = [] if found.metric.unit == "target" else ["rmse"]
+    shown = [named[name] for name in (*units, *_SHOWN) if name in named]
     return [first, *shown]
 
 

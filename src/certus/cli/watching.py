@@ -150,8 +150,8 @@ def _say_coverage(seen: Any) -> None:
         whose = " of the model before its refit" if seen.refitted else ""
         say(
             f"bet against rows like those of the calibration{whose}: the capital "
-            f"reached {seen.odds:.3g}; {1 / seen.delta:g} would establish a change (it does so "
-            f"wrongly with at most {100 * seen.delta:g} %, ever)",
+            f"reached {seen.odds:.3g}; {1 / seen.delta:g} would establish a change (it "
+            f"does so wrongly with at most {100 * seen.delta:g} %, ever)",
             style="dim",
             indent=2,
             hang=2,

@@ -433,7 +433,7 @@ def _look(
     judged, guess, shares, source = _predictions(model, rows, unseen, learning)
     if task.labels:
         if hasattr(model, "predict_proba"):
-            figures.append(_calibration(model, judged, shares, source, rng))
+            figures.append(_calibration(model, judged, shares, source, rng, task))
         else:
             left_out.append("calibration: the model gives no probabilities")
         figures.append(predictions.confusion(judged, guess, source))
@@ -493,6 +493,7 @@ def _calibration(
     shares: Array | None,
     source: str,
     rng: np.random.Generator,
+    task: PredictionTask,
 ) -> Figure:
     """Probabilities against what came true, on a sample of many rows."""
     if shares is None:
@@ -501,7 +502,7 @@ def _calibration(
         judged = judged.sample(_JUDGED, rng)
         shares = np.asarray(model.predict_proba(judged.X))
     classes = np.asarray(model.classes_)
-    return predictions.calibration(judged, shares, classes, source)
+    return predictions.calibration(judged, shares, classes, source, task.positive)
 
 
 def _risk(

@@ -41,14 +41,18 @@ _FEWEST = 200  # that say something about a column
 _LEVEL = 0.95  # of the intervals of single bins
 
 
-def calibration(rows: TableRows, shares: Array, classes: Array, source: str) -> Figure:
+def calibration(
+    rows: TableRows, shares: Array, classes: Array, source: str, positive: Any = None
+) -> Figure:
     """How often a label came true, against the probability it was given.
 
-    Two labels: the probability of the second. More: that of the label predicted.
+    Two labels: the probability of the positive one (default: the second), which the
+    claims are about. More: that of the label predicted.
     """
     if len(classes) == 2:
-        given, came = shares[:, 1], rows.y == classes[1]
-        what = f"“{shorten(str(classes[1]), 24)}”"
+        at = 0 if positive is not None and classes[0] == positive else 1
+        given, came = shares[:, at], rows.y == classes[at]
+        what = f"“{shorten(str(classes[at]), 24)}”"
     else:
         given, came = shares.max(axis=1), rows.y == classes[shares.argmax(axis=1)]
         what = "the predicted label"

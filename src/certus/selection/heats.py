@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FAILURES", "LATE", "Heats", "dense_if", "finite", "sentence", "sharing"]
 
-#: Where a fold learns from at least so many times the rows of a heat, candidates are
-#: tried on those rows first; so many candidates at least go on; the rows that judge.
+#: Rows of a heat; how many times as many a fold must learn from, so that candidates are
+#: tried on them first; candidates that go on at least; and rows that judge.
 ROWS, ENOUGH, FEWEST, JUDGES = 2_000, 10, 3, 10_000
 #: Share of the time left that all trials may take, and one of them of that.
 ALL_TRIALS, ONE_TRIAL = 0.3, 0.4
-#: All models use one thread below so many rows, and OpenMP below so many.
+#: All models use one thread below the first number of rows, OpenMP below the second.
 _ONE_THREAD, _THREADED_ROWS = 2_000, 20_000
 
 
@@ -87,7 +87,7 @@ class Heats:
     def _round(
         self, some: list[Candidate], size: int, until: float | None
     ) -> list[Candidate]:
-        """The candidates that go on after a trial on so many rows, the best first."""
+        """The candidates that go on after a trial on ``size`` rows, the best first."""
         race = self.race
         cache: dict[str, Any] = {}
         tried: list[Candidate] = []

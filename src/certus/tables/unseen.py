@@ -64,10 +64,10 @@ def _of_text(
     gaps = text.is_null().to_numpy()
     remarks = [] if plan["missing"] else _everywhere(gaps, "is missing")
     if plan["kind"] == "text":
-        if columns.wide is not None:
-            known = np.diff(columns.wide.indptr) > 0
-            remarks += _everywhere(~known & ~gaps, "has no word of training")
-        return remarks
+        known = _knows_a_term(columns)
+        return remarks + _everywhere(
+            ~known & ~gaps, "shares no word with the training rows"
+        )
     levels = plan["levels"] if profile is None else profile["levels"]
     if profile is not None and profile["more"]:
         return remarks  # more levels than were kept, so that none is surely new
@@ -77,6 +77,14 @@ def _of_text(
         (int(i), f'= "{shorten(str(cells[i]), 30)}" is new')
         for i in np.flatnonzero(new)
     ]
+
+
+def _knows_a_term(columns: EncodedColumns) -> Any:
+    """Whether a row of text holds any term of training."""
+    if columns.wide is not None:
+        return np.diff(columns.wide.indptr) > 0
+    # The directions of a text without a known term are exactly 0.
+    return np.any([part != 0 for part in columns.dense], axis=0)
 
 
 def _everywhere(mask: Any, remark: str) -> list[tuple[int, str]]:

@@ -2,9 +2,9 @@
 
 Without bounds of the target one row in a million may govern a mean, so no interval of
 it holds in finite samples: the number is measured, and its bootstrap interval tells
-how much it would vary over such samples. Where several numbers are shown, each interval
-holds 1 − δ/k of the samples, so that all k hold at once 1 − δ of them. With y in [a, b] known before, and predictions
-cut to it, absolute errors are in [0, b − a], and
+how much it would vary over such samples. Where k numbers are shown, each interval holds
+1 − δ/k of the samples, so that at least 1 − δ of them are inside all. With y in [a, b]
+known before, and predictions cut to it, absolute errors are in [0, b − a], and
 
     MAE, pinball   empirical Bernstein
     RMSE           the square root of that of the mean square, in [0, (b − a)²]
@@ -315,13 +315,11 @@ def _claim(
 
 
 def _together(drawn: int, outside: float) -> str:
-    """How many of the samples have all their numbers inside the intervals."""
+    """How many samples are inside all intervals, where there are several."""
     if drawn < 2:
         return ""
-    return (
-        f" for each of {drawn} numbers, so that at least {100 * (1 - outside):g} % of "
-        "the samples are inside all their intervals"
-    )
+    sure = f"{100 * (1 - outside):g} %"
+    return f" each, so that at least {sure} are inside all {drawn} intervals"
 
 
 def _bounded(

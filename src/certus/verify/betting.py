@@ -1,8 +1,9 @@
 """A lower bound of a mean of bounded numbers, by betting against smaller values.
 
-Of x₁ … xₙ in [0, 1], each with the mean μ given those before. Whoever stakes λₜ ≥ 0 on
-xₜ, a share that depends on x₁ … xₜ₋₁ only, has the wealth Π(1 + λₜ(xₜ − m)) after them,
-a supermartingale for m ≥ μ: it ever exceeds 1/δ with probability at most δ (Ville).
+The numbers x₁ … xₙ are in [0, 1], each with the mean μ given those before. A player who
+stakes λₜ ≥ 0 on xₜ, a share that depends on x₁ … xₜ₋₁ only, has the wealth
+Π(1 + λₜ(xₜ − m)) after them. It is a supermartingale for m ≥ μ: the probability that it
+ever exceeds 1/δ is at most δ (Ville).
 Values of m at which it does are too small to be μ; with stakes that do not depend on
 m the wealth falls as m grows, so they are an interval. Where the numbers hardly vary
 this is far narrower than Hoeffding's inequality (Waudby-Smith and Ramdas 2024).

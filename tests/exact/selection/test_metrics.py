@@ -375,7 +375,7 @@ def test_bootstrap_intervals_hold_together():
     found = certus.compare(X, y, models=[Ridge()])
     shown = [c for c in found.risk if "bootstrap" in c.objective]
     assert [c.name for c in shown] == ["rmse", "mae", "r2"]
-    assert all("98.33 % of the samples for each of 3" in c.objective for c in shown)
+    assert all("98.33 % of the samples each" in c.objective for c in shown)
     truth = y[found.split.sealed]
     parts = _parts(truth, found.sealed_predictions, "mae", 0.5)
     low, high = bootstrap(parts, lambda means: means[0], 0.05 / 3)

@@ -275,3 +275,15 @@ def test_bends_of_a_date_without_meaning_cost_little(monkeypatch):
     monkeypatch.setattr("certus.tables.dates._bends", lambda days: [])
     straight = np.array([errors(seed) for seed in range(10)])
     assert np.mean(bent - straight) < 0.015
+
+
+@pytest.mark.parametrize("text", ["ngrams", "components"])
+def test_a_text_without_a_known_word_is_named_for_every_encoding(text):
+    rng = np.random.default_rng(0)
+    words = ["red", "blue", "house", "garden", "river", "stone", "bridge", "tower"]
+    cells = [" ".join(rng.choice(words, 6)) for _ in range(80)]
+    encoder = TableEncoder(text=text).fit(pl.DataFrame({"t": cells, "n": range(80)}))
+    new = pl.DataFrame({"t": ["red bridge", "xq zv kj", None], "n": [1, 2, 3]})
+    said = encoder.unseen(new)
+    assert said[0] == "" and said[1] == "t shares no word with the training rows"
+    assert said[2] == "t is missing"

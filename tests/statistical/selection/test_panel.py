@@ -219,9 +219,7 @@ def test_calibration_has_an_interval(off):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "metric", ["rmse", "mae", "r2", "pinball", "poisson", "gamma"]
-)
+@pytest.mark.parametrize("metric", ["rmse", "mae", "r2", "pinball", "poisson", "gamma"])
 @pytest.mark.parametrize("n", [5, 60, 1000])
 def test_bounded_amounts(metric, n):
     """A heavy tail within the bounds: a rare value at the end governs the mean."""
