@@ -149,7 +149,7 @@ def _formula(part: Fit, width: int) -> ClippedStep | None:
 
 def _columns(part: TableEncoder, width: int) -> ClippedStep | None:
     """Columns of numbers, each scaled; there is no formula for the other columns."""
-    if any(plan["kind"] != "number" for plan in part._used()):
+    if any(plan["kind"] != "number" or plan.get("clock") for plan in part._used()):
         return None
     rows, bias = [], []
     for i, plan in enumerate(part.plans_):

@@ -39,7 +39,7 @@ def numbers_of_table(model: Fit, X: MatrixLike) -> NumericTable | None:
     fixed, whole = np.ones(E.shape[1], dtype=bool), np.ones(len(E), dtype=bool)
     labels = list(model.encoder_.get_feature_names_out())
     for plan in model.encoder_._used():
-        if plan["kind"] != "number" or not plan["parts"]:
+        if plan["kind"] != "number" or not plan["parts"] or plan.get("clock"):
             continue
         (part,) = plan["parts"]
         at = labels.index(plan["name"])

@@ -40,7 +40,8 @@ def plan_levels(column: Column, *, exact: bool = False) -> Plan:
 
     ``exact`` keeps every value, for models that repeat values of their training rows.
     """
-    plan: Plan = {"name": column.name, "dtype": str(column.values.dtype)}
+    dtype = "Time" if column.clock else str(column.values.dtype)
+    plan: Plan = {"name": column.name, "dtype": dtype}
     plan["kind"] = column.kind
     if column.kind == "empty":
         return plan | {"kind": "empty", "edges": np.array([0.0, 1.0])}
@@ -214,6 +215,10 @@ def _typed(values: pl.Series, plan: Plan) -> pl.Series:
             return stamps.dt.date()
         zone = plan.get("zone")
         return stamps if zone is None else stamps.dt.replace_time_zone(zone)
+    if plan["dtype"] == "Time":
+        most = 86_400 * 10**9 - 1
+        nano = (values * 60e9).round().cast(pl.Int64).clip(0, most)
+        return nano.cast(pl.Time)
     if "Int" in plan["dtype"]:
         return values.round().cast(pl.Int64)
     return values

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from certus.tables.cells import to_dates
-from certus.tables.dates import date_part
+from certus.tables.cells import to_dates, to_times
+from certus.tables.dates import date_part, day_wave
 from certus.tables.errors import TableError, quoted
 from certus.tables.frame import Column, epoch_days, finite, wall_clock
 from certus.tables.levels import text_keys
@@ -73,7 +73,9 @@ def encode_column(plan: Plan, column: Column, remarks: list[str]) -> EncodedColu
         parts = [date_part(clock, p["label"], plan["origin"]) for p in plan["parts"]]
     else:
         cells = _as_numbers(plan, column, remarks)
-        parts = [cells for _ in plan["parts"]]
+        parts = [
+            day_wave(cells, p["label"]) if p["label"] else cells for p in plan["parts"]
+        ]
     gaps = np.isnan(cells)
     dense = [scaled(plan, part, x, gaps) for part, x in zip(plan["parts"], parts)]
     if plan["missing"]:
@@ -147,8 +149,8 @@ def _codes(plan: Plan, text: pl.Series, remarks: list[str]) -> Any:
 
 
 def _as_text(plan: Plan, column: Column, remarks: list[str]) -> pl.Series:
-    values = column.values
-    kind = column.kind
+    values = column.values if column.text is None else column.text
+    kind = "text" if column.text is not None else column.kind
     if kind in ("text", "empty"):
         return values.cast(pl.String)
     remarks.append(
@@ -168,6 +170,11 @@ def _as_numbers(plan: Plan, column: Column, remarks: list[str]) -> Any:
         return np.full(len(values), np.nan)
     if now == "date":
         raise _changed(plan, "date", values.drop_nulls()[0])
+    _check_meaning(plan, column)
+    if now == "text" and plan.get("clock"):
+        times = to_times(values)
+        if times is not None:
+            return _minutes(times)
     if now == "text":
         parsed = _parse_numbers(values, boolean=was == "boolean")
         bad = values.filter(parsed.is_null() & values.is_not_null())
@@ -185,6 +192,26 @@ def _as_numbers(plan: Plan, column: Column, remarks: list[str]) -> Any:
         if len(bad_numbers):
             raise _changed(plan, now, f"{bad_numbers[0]:.6g}")
     return x
+
+
+def _check_meaning(plan: Plan, column: Column) -> None:
+    """Refuse numbers that mean something else than those of the fit."""
+    name, unit = plan["name"], plan.get("unit", "")
+    if column.clock and not plan.get("clock"):
+        raise TableError(
+            f'column "{name}" held numbers when the model was fitted and holds times '
+            "of the day now. Correct the column, or refit."
+        )
+    if column.text is not None and column.unit != unit:
+        was = f'with "{unit}"' if unit else "without a unit"
+        raise TableError(
+            f'column "{name}" was {was} when the model was fitted and is in '
+            f'"{column.unit}" now. Convert it, or refit.'
+        )
+
+
+def _minutes(times: pl.Series) -> Any:
+    return times.to_physical().cast(pl.Float64).to_numpy() / 60e9
 
 
 def _parse_numbers(values: pl.Series, boolean: bool) -> pl.Series:

@@ -15,7 +15,15 @@ import polars as pl
 
 from certus.tables.formatted import Unmarked, unmarked
 
-__all__ = ["MISSING_MARKERS", "doubt", "to_dates", "typed", "typed_dates"]
+__all__ = [
+    "MISSING_MARKERS",
+    "doubt",
+    "marked_numbers",
+    "to_dates",
+    "to_times",
+    "typed",
+    "typed_texts",
+]
 
 #: Cells of a text file that mean "no value".
 MISSING_MARKERS: tuple[str, ...] = (
@@ -57,6 +65,8 @@ def typed(
             found = found if again is None else again
         if found is None:
             found = to_dates(text)
+        if found is None:
+            found = to_times(text)
         if found is None and mark is not None:
             found = _without_marks(mark, separator, by_comma)
             units |= {} if found is None else {text.name: mark.unit}
@@ -76,14 +86,37 @@ def _without_marks(mark: Unmarked, separator: str, by_comma: bool) -> pl.Series 
     return (found * pl.Series([10.0]).pow(mark.powers)).alias(text.name)
 
 
-def typed_dates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Convert text columns that hold dates; other types stay unchanged."""
-    found = {
-        column.name: dates
-        for column in frame.iter_columns()
-        if column.dtype == pl.String and (dates := to_dates(column)) is not None
-    }
+def typed_texts(
+    frame: pl.DataFrame, units: dict[str, str], dates: bool = False
+) -> pl.DataFrame:
+    """Convert text columns of numbers with a currency or unit, and of times.
+
+    Dates as text are converted where the file format has no type for them. Plain
+    numbers stay text, because whoever wrote the file chose so.
+    """
+    found = {}
+    for column in frame.iter_columns():
+        if column.dtype != pl.String:
+            continue
+        values = to_dates(column) if dates else None
+        values = to_times(column) if values is None else values
+        if values is None:
+            numbers = marked_numbers(column)
+            if numbers is None:
+                continue
+            values, units[column.name] = numbers
+        found[column.name] = values
     return frame.with_columns(**found)
+
+
+def marked_numbers(text: pl.Series) -> tuple[pl.Series, str] | None:
+    """Numbers of a column whose cells share a currency or unit, and which it is."""
+    cells = text.str.strip_chars()
+    mark = unmarked(cells)
+    if mark is None:
+        return None
+    found = _without_marks(mark, ",", _shows_decimal_comma(mark.text))
+    return None if found is None else (found, mark.unit)
 
 
 def _first(text: pl.Series, conversions: Iterable[Convert]) -> pl.Series | None:
@@ -235,6 +268,33 @@ def _orders(text: pl.Series, first: str) -> list[pl.Series]:
 def _by_format(form: str) -> Convert:
     dtype = pl.Datetime("us") if "%M" in form else pl.Date()
     return lambda text: text.str.strip_chars().str.strptime(dtype, form, strict=False)
+
+
+_TIME = r"^([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?( ?[AaPp][Mm])?$"
+
+
+def to_times(text: pl.Series) -> pl.Series | None:
+    """Times of the day such as 9:30, 21:05:30 or 9:30 PM, if every cell is one."""
+    if text.null_count() == len(text):
+        return None
+    cells = text.str.strip_chars()
+    if not _all_match(cells, _TIME):
+        return None
+    half = cells.str.contains(r"[AaPp][Mm]$")
+    if half.any() and not half.all():
+        return None
+    parts = cells.str.extract_groups(
+        r"^(\d+):(\d+)(?::(\d+)(?:\.(\d+))?)? ?([AaPp])?"
+    ).struct
+    hour = parts.field("1").cast(pl.Int64)
+    if half.any():
+        if not bool(hour.is_between(1, 12).all()):
+            return None
+        hour = hour % 12 + 12 * parts.field("5").is_in(["p", "P"]).cast(pl.Int64)
+    seconds = parts.field("3").cast(pl.Int64).fill_null(0)
+    micro = parts.field("4").str.pad_end(6, "0").cast(pl.Int64).fill_null(0)
+    whole = 3600 * hour + 60 * parts.field("2").cast(pl.Int64) + seconds
+    return ((whole * 10**6 + micro) * 1000).cast(pl.Time).alias(text.name)
 
 
 # ---- doubts --------------------------------------------------------------------------

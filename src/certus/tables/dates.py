@@ -16,9 +16,10 @@ import polars as pl
 
 from certus.tables.frame import epoch_days
 
-__all__ = ["BEND", "PLAIN", "date_labels", "date_part"]
+__all__ = ["BEND", "DAY_WAVES", "PLAIN", "date_labels", "date_part", "day_wave"]
 
 _YEAR = 365.2425  # days
+_MINUTES = 24 * 60.0  # of a day
 _DAYS = (
     *("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
 )
@@ -81,6 +82,12 @@ def date_part(clock: pl.Series, label: str, origin: float) -> Any:
     return _numbers(_PARTS[label](clock))
 
 
+def day_wave(minutes: Any, label: str) -> Any:
+    """One of ``DAY_WAVES`` of minutes of the day; gaps as NaN."""
+    _, wave, k = label.split(" ")
+    return _WAVES[wave](2 * np.pi * int(k) * minutes / _MINUTES)
+
+
 def _seasons(clock: pl.Series) -> Any:
     """How much of the year has passed, as a share."""
     return (_numbers(clock.dt.ordinal_day()) - 1 + epoch_days(clock) % 1) / _YEAR
@@ -98,5 +105,7 @@ _PARTS: dict[str, Callable[[pl.Series], pl.Series]] = {
     "hour": lambda clock: clock.dt.hour() + clock.dt.minute() / 60,
 }
 
+#: The cycle of a time of the day.
+DAY_WAVES = tuple(_harmonics("day"))
 #: Parts that keep their own scale: indicators, sines and cosines.
 PLAIN = frozenset((*_DAYS, *_harmonics("season"), *_harmonics("day")))

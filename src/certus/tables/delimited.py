@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 
 import polars as pl
 
-from certus.tables.cells import MISSING_MARKERS, typed
+from certus.tables.cells import MISSING_MARKERS, typed, typed_texts
 from certus.tables.encodings import WESTERN, decode, guess_encoding
 from certus.tables.errors import TableError, quoted
 from certus.tables.headers import has_header
@@ -33,6 +33,7 @@ __all__ = [
     "open_bytes",
     "ragged_line",
     "read_delimited",
+    "typed_reading",
 ]
 
 _ROWS = 200  # of the head, looked at for the separator
@@ -150,8 +151,26 @@ def read_delimited(
     text = table.select(pl.selectors.string().str.contains("\0", literal=True).any())
     if any(cells[0] for cells in text.iter_columns()):
         raise TableError(f"{path.name} {_NULLS}")
-    notes += _said(units)
+    notes += _said(units) + _said_times(frame, table)
     return Reading(table, notes, units, _spelling(frame, table))
+
+
+def typed_reading(frame: pl.DataFrame, dates: bool = False) -> Reading:
+    """A table of a format with types, its text columns of numbers and times typed."""
+    units: dict[str, str] = {}
+    table = typed_texts(frame, units, dates)
+    return Reading(table, _said(units) + _said_times(frame, table), units)
+
+
+def _said_times(raw: pl.DataFrame, table: pl.DataFrame) -> list[str]:
+    """Which columns of text became times of the day."""
+    names = [
+        name
+        for name, was, now in zip(table.columns, raw.dtypes, table.dtypes)
+        if now == pl.Time and was == pl.String
+    ]
+    verb = "is" if len(names) == 1 else "are"
+    return [f"{quoted(names)} {verb} read as times of the day."] if names else []
 
 
 def _cells(

@@ -18,6 +18,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from certus.tables.cells import marked_numbers
 from certus.tables.errors import TableError, quoted
 
 __all__ = [
@@ -34,15 +35,23 @@ __all__ = [
 ]
 
 _MICROSECONDS_PER_DAY = 86_400e6
+_NANOSECONDS_PER_MINUTE = 60e9
 
 
 class Column(NamedTuple):
-    """One column: its values, and whether its owner declared it to be categories."""
+    """One column: its values, and whether its owner declared it to be categories.
+
+    ``clock`` says that the numbers are minutes of the day; ``text`` has the cells of
+    numbers that were text with a currency or unit, which is the ``unit``.
+    """
 
     name: str
     values: pl.Series
     declared: bool = False
     mixed: bool = False
+    clock: bool = False
+    text: pl.Series | None = None
+    unit: str = ""
 
     @property
     def kind(self) -> str:
@@ -131,14 +140,17 @@ def _from_polars(name: str, values: pl.Series) -> Column:
     dtype = values.dtype
     if isinstance(dtype, pl.Decimal):
         return Column(name, values.cast(pl.Float64))
-    if dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null, pl.Date):
+    if dtype == pl.String:
+        return _from_text(name, values)
+    if dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.Date):
         return Column(name, values)
     if isinstance(dtype, pl.Datetime):
         return Column(name, values.dt.cast_time_unit("us"))
     if isinstance(dtype, pl.Categorical | pl.Enum):
         return Column(name, values.cast(pl.String), declared=True)
     if dtype == pl.Time:
-        return Column(name, values.to_physical().cast(pl.Float64) / 1e9)
+        minutes = values.to_physical().cast(pl.Float64) / _NANOSECONDS_PER_MINUTE
+        return Column(name, minutes, clock=True)
     if isinstance(dtype, pl.Duration):
         days = values.dt.total_microseconds() / _MICROSECONDS_PER_DAY
         return Column(name, days)
@@ -147,12 +159,20 @@ def _from_polars(name: str, values: pl.Series) -> Column:
     raise _unusable(name, str(dtype))
 
 
+def _from_text(name: str, text: pl.Series) -> Column:
+    """Text, or the numbers in it if all cells have the same currency or unit."""
+    found = marked_numbers(text)
+    if found is None:
+        return Column(name, text)
+    return Column(name, found[0], text=text, unit=found[1])
+
+
 def _from_narwhals(name: str, values: nw.Series[Any]) -> Column:
     dtype = values.dtype
     if isinstance(dtype, nw.Categorical | nw.Enum):
         return Column(name, _category_text(values.to_native()), declared=True)
     if dtype == nw.String:
-        return Column(name, _text(values.to_numpy(), values.is_null().to_numpy()))
+        return _from_text(name, _text(values.to_numpy(), values.is_null().to_numpy()))
     if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
         utc = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
         stamps = pl.Series(utc.to_numpy().astype("datetime64[us]"))
@@ -227,7 +247,9 @@ def _from_objects(name: str, array: Any) -> Column:
     if not types:
         return Column(name, pl.Series([None] * len(objects), dtype=pl.Null))
     if all_are(str):
-        return Column(name, pl.Series(objects.tolist(), dtype=pl.String))
+        return _from_text(name, pl.Series(objects.tolist(), dtype=pl.String))
+    if all_are(dt.time):
+        return _from_polars(name, pl.Series(objects.tolist(), dtype=pl.Time))
     if all_are(bool, np.bool_):
         return Column(name, pl.Series(objects.tolist(), dtype=pl.Boolean))
     if all_are(numbers.Real, decimal.Decimal, np.bool_):

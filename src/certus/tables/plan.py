@@ -16,7 +16,14 @@ import numpy as np
 import polars as pl
 
 from certus.tables.cells import doubt
-from certus.tables.dates import BEND, PLAIN, date_labels, date_part
+from certus.tables.dates import (
+    BEND,
+    DAY_WAVES,
+    PLAIN,
+    date_labels,
+    date_part,
+    day_wave,
+)
 from certus.tables.frame import Column, epoch_days, finite, wall_clock
 from certus.tables.levels import level_statistics
 from certus.tables.profiles import profile_levels, profile_numbers
@@ -199,6 +206,7 @@ def _plan_numbers(column: Column, weight: Any | None, scale: bool) -> Plan:
     x = finite(column.name, column.values)
     missing = bool(np.isnan(x).any())
     part = _plan_part("", x, weight, scale)
+    cycle = _plan_cycle(x, weight) if column.clock and part else []
     kind = column.kind
     if part and kind == "boolean":
         part["fill"] = float(part["fill"] > 0.5)
@@ -214,10 +222,14 @@ def _plan_numbers(column: Column, weight: Any | None, scale: bool) -> Plan:
         )
     elif column.values.dtype.is_integer() and float(np.nanmax(np.abs(x))) > 2.0**53:
         note = f'"{column.name}" has integers above 2^53, which are rounded.'
+    if column.text is not None:
+        mark = f'without "{column.unit}"' if column.unit else "brackets as a minus sign"
+        note = f'"{column.name}" is read as numbers, {mark}. {note}'.strip()
     steps = []
     if part is not None:
         as_number = "standardised" if scale else "as it is"
         steps.append("0 or 1" if kind == "boolean" else as_number)
+        steps += ["minutes of the day, as a cycle too"] * bool(cycle)
         if missing:
             steps.append(f"gaps filled by {part['fill']:.4g}")
     if missing:
@@ -227,10 +239,21 @@ def _plan_numbers(column: Column, weight: Any | None, scale: bool) -> Plan:
         "kind": kind,
         "treatment": ", ".join(steps),
         "note": note,
-        "parts": [] if part is None else [part],
+        "parts": [*([] if part is None else [part]), *cycle],
         "missing": missing,
+        "clock": column.clock,
+        "unit": column.unit,
         "profile": profile_numbers(x),
     }
+
+
+def _plan_cycle(minutes: Any, weight: Any | None) -> list[Plan]:
+    """Sines and cosines of the time of the day, which come back at midnight."""
+    waves = [
+        _plan_part(label, day_wave(minutes, label), weight, False)
+        for label in DAY_WAVES
+    ]
+    return [part for part in waves if part is not None]
 
 
 def _plan_date(column: Column, weight: Any | None, scale: bool) -> Plan:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import polars as pl
 
-from certus.tables.cells import typed_dates
 from certus.tables.delimited import (
     Reading,
     guess_separator,
@@ -23,6 +22,7 @@ from certus.tables.delimited import (
     open_bytes,
     ragged_line,
     read_delimited,
+    typed_reading,
 )
 from certus.tables.encodings import check_encoding
 from certus.tables.errors import TableError, did_you_mean
@@ -55,8 +55,9 @@ def read_table(
     CSV files may be separated by commas, semicolons, tabs or bars. The usual markers
     (empty, ``NA``, ``nan``, ``null``, ``?``, …) are missing cells; rows with no value
     at all, such as blank lines, are skipped. Numbers may have a decimal comma, groups
-    of digits, and a currency or unit that is the same in the whole column; dates may
-    have the usual orders. A column of dates such as 01/02/2020, in which no cell shows
+    of digits, and a currency or unit that is the same in the whole column (also in text
+    columns of other formats); dates may have the usual orders, and 9:30 is a time of
+    the day. A column of dates such as 01/02/2020, in which no cell shows
     what comes first, stays text. Columns without a name are called ``index`` (the
     first) or ``column 3``, by their place; so are all columns of a file whose first row
     looks like the others.
@@ -166,12 +167,14 @@ def _reader_for(path: Path, encoding: str | None) -> Callable[[Path], Reading]:
     text: dict[str, Callable[[Path], Reading]] = {
         ".csv": lambda p: read_delimited(p, None, encoding),
         ".tsv": lambda p: read_delimited(p, "\t", encoding),
-        **dict.fromkeys((".jsonl", ".ndjson"), lambda p: Reading(_read_json_lines(p))),
+        **dict.fromkeys(
+            (".jsonl", ".ndjson"), lambda p: typed_reading(_read_json_lines(p), True)
+        ),
     }
     binary: dict[str, Callable[[Path], Reading]] = {
-        ".parquet": lambda p: Reading(pl.read_parquet(p, glob=False)),
+        ".parquet": lambda p: typed_reading(pl.read_parquet(p, glob=False)),
         **dict.fromkeys(
-            (".feather", ".arrow", ".ipc"), lambda p: Reading(_read_arrow(p))
+            (".feather", ".arrow", ".ipc"), lambda p: typed_reading(_read_arrow(p))
         ),
     }
     if encoding is not None and kind[0] not in (".csv", ".tsv"):
@@ -199,7 +202,7 @@ def _reader_for(path: Path, encoding: str | None) -> Callable[[Path], Reading]:
 def _read_json_lines(path: Path) -> pl.DataFrame:
     head_as_text(path)
     with open_bytes(path) as file:
-        return typed_dates(pl.read_ndjson(file.read(), infer_schema_length=None))
+        return pl.read_ndjson(file.read(), infer_schema_length=None)
 
 
 def _read_arrow(path: Path) -> pl.DataFrame:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import io
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
-from certus.tables import TableError, read_table
+from certus.linear_model import Ridge
+from certus.tables import TableEncoder, TableError, TablePipeline, read_table
 from certus.tables.headers import has_header
 from certus.tables.reader import read_with_notes
 
@@ -143,7 +147,9 @@ def test_currencies_and_units_are_left_out_and_reported(tmp_path, kind):
         ["(5", "6)", "7"],
         ["5 apples and pears", "6 apples and pears", "7 apples and pears"],
         ["192.168.0.1", "10.0.0.1", "10.0.0.2"],
-        ["12:30", "13:45", "9:00"],
+        ["12:30", "13:75", "9:00"],
+        ["90:30", "13:45", "9:00"],  # minutes and seconds
+        ["12:30 PM", "13:45", "9:00"],
         ["1-2", "3-4", "5-6"],
     ],
 )
@@ -152,6 +158,90 @@ def test_other_cells_stay_text(tmp_path, cells):
     found = read(tmp_path, content)
     assert found.frame["value"].to_list() == cells
     assert found.units == {} and found.notes == []
+
+
+# ---- times, and other formats --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "minutes"),
+    [
+        (["12:30", "9:05", "00:00", "NA"], [750, 545, 0, None]),
+        (["9:30 AM", "12:00 am", "12:15 PM"], [570, 0, 735]),
+        (["07:00:30", "23:59:59.5"], [420.5, 1439 + 59.5 / 60]),
+    ],
+)
+def test_times_of_the_day_are_minutes_with_a_cycle(tmp_path, cells, minutes):
+    content = "t,row\n" + "".join(f'"{c}",{i}\n' for i, c in enumerate(cells))
+    found = read(tmp_path, content)
+    assert found.frame["t"].dtype == pl.Time
+    assert found.notes == ['"t" is read as times of the day.']
+    encoder = TableEncoder(scale=False).fit(found.frame)
+    Z = encoder.transform(found.frame)
+    names = encoder.get_feature_names_out().tolist()
+    known = [m for m in minutes if m is not None]
+    got = Z[: len(known), names.index("t")]
+    np.testing.assert_allclose(got, known)
+    turn = 2 * np.pi * np.array(known) / 1440
+    np.testing.assert_allclose(
+        Z[: len(known), names.index("t (day sine 1)")], np.sin(turn), atol=1e-12
+    )
+
+
+def test_times_meet_text_numbers_and_midnight(tmp_path):
+    """A model of times reads text as times, and one of numbers refuses times."""
+    rng = np.random.default_rng(0)
+    minutes = rng.integers(0, 1440, 400)
+    late = np.cos(2 * np.pi * (minutes - 30) / 1440)  # highest half an hour after 0
+    times = pl.Series("t", minutes * 60 * 10**9).cast(pl.Time)
+    model = TablePipeline(estimator=Ridge(alpha=1e-6)).fit(times.to_frame(), late)
+    assert model.score(times.to_frame(), late) > 0.999
+    said = model.predict(pl.DataFrame({"t": ["23:59", "00:01"]}))
+    assert abs(said[0] - said[1]) < 0.01
+    plain = TablePipeline(estimator=Ridge()).fit(pl.DataFrame({"t": minutes}), late)
+    with pytest.raises(TableError, match="holds times of the day now"):
+        plain.predict(times.to_frame())
+    objects = pd.DataFrame({"t": [dt.time(23, 59), None, dt.time(0, 1)]})
+    np.testing.assert_allclose(model.predict(objects)[[0, 2]], said)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather", "jsonl"])
+def test_formatted_numbers_in_other_formats_are_converted(tmp_path, ending):
+    frame = pl.DataFrame(
+        {
+            "p": ["$1,234.00", "$5.50", None],
+            "t": ["9:30", "21:00", "9:45"],
+            "id": ["01"] * 3,
+        }
+    )
+    path = tmp_path / f"t.{ending}"
+    write = {
+        "parquet": "write_parquet",
+        "feather": "write_ipc",
+        "jsonl": "write_ndjson",
+    }
+    getattr(frame, write[ending])(path)
+    found = read_with_notes(path)
+    assert found.frame["p"].to_list() == [1234.0, 5.5, None]
+    assert found.frame["t"].dtype == pl.Time and found.frame["id"].dtype == pl.String
+    assert found.units == {"p": "$"}
+    assert any('"p" is read as numbers, without "$"' in note for note in found.notes)
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame])
+def test_formatted_numbers_in_a_data_frame_are_converted(make):
+    cells = [f"{k},000 kg" if k else "500 kg" for k in range(40)]
+    encoder = TableEncoder(scale=False).fit(make({"w": cells}))
+    assert '"w" is read as numbers, without "kg".' in encoder.notes_
+    Z = encoder.transform(make({"w": ["1,500 kg", "700 kg"]}))
+    assert Z[:, 0].tolist() == [1500.0, 700.0]
+    with pytest.raises(TableError, match='was with "kg" when the model was fitted'):
+        encoder.transform(make({"w": ["1,500 lb", "700 lb"]}))
+    # A category keeps its text where new rows happen to look like numbers.
+    kinds = ["3 kg", "5 kg", "a box"] * 10
+    labels = TableEncoder(scale=False).fit(make({"w": kinds}))
+    Z = labels.transform(make({"w": ["3 kg", "5 kg"]}))
+    assert np.asarray(Z).sum(axis=1).tolist() == [1.0, 1.0]
 
 
 # ---- spelling ------------------------------------------------------------------------

@@ -296,7 +296,10 @@ USABLE = {
     "constant with gaps": (pl.DataFrame({"a": [1, None]}), ["a (missing)"]),
     "one date with gaps": (pl.DataFrame({"a": [DAY, None]}), ["a (missing)"]),
     "durations": (pandas_of(dt.timedelta(1), None, dt.timedelta(2)), None),
-    "times": (pl.DataFrame({"a": [dt.time(1), dt.time(2)]}), ["a"]),
+    "times": (
+        pl.DataFrame({"a": [dt.time(1), dt.time(2)]}),
+        ["a", *(f"a (day {wave} {k})" for k in (1, 2) for wave in ("sine", "cosine"))],
+    ),
     "periods": (pd.DataFrame({"a": pd.period_range("2020", periods=2)}), None),
     "integer names": (pd.DataFrame([[1, 2], [3, 4]], columns=[7, "a"]), ["7", "a"]),
     "two-level names": (
