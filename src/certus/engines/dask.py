@@ -14,7 +14,8 @@ from typing import Any
 
 from certus.blocks.arrays import ArrayBlocks
 from certus.blocks.keys import Blocks
-from certus.engines.tasks import one_block, place, within
+from certus.blocks.local import place
+from certus.engines.tasks import one_block, within
 from certus.wording import unstopped
 
 #: Bytes of an array that may be sent to the workers in each pass.

@@ -16,7 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from certus.blocks.keys import Blocks
-from certus.engines.tasks import one_block, place
+from certus.blocks.local import place
+from certus.engines.tasks import one_block
 
 #: Times that a pass may lose its processes before it ends with an error.
 LOSSES = 3

@@ -15,11 +15,6 @@ def one_block(work: Callable[..., Any], blocks: Any, key: Any, state: Any) -> An
         return work(blocks.read(key), *state)
 
 
-def place(key: Any) -> str:
-    """An address in words."""
-    return f"{key.source}, part {key.part} (rows from {key.first:,} on)"
-
-
 def within(seconds: float, ask: Callable[[], Any], late: str) -> Any:
     """``ask()``, or a TimeoutError that says ``late``.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from sklearn.base import clone
 
 from certus import config_context
-from certus.blocks import total
+from certus.blocks import local, total
 from certus.blocks.files import FileChanged
 from certus.blocks.local import run_here
 from certus.certificate import Status
@@ -136,6 +137,30 @@ def test_a_worker_that_computes_otherwise_is_refuted(rows: Path, kind: str) -> N
         model = clone(model).fit(table)
     claim = model.certificate_["workers_agree"]
     assert claim.met and "the same bits" in claim.detail
+
+
+def test_a_read_that_never_returns_is_named(
+    rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "LIMIT", 0.3)
+    release = threading.Event()
+
+    def stuck(block: Any) -> int:
+        release.wait(30)
+        return 0
+
+    began = time.monotonic()
+    late = pytest.raises(TimeoutError, match=r"rows\.parquet, part 0 .*within 0\.3 s")
+    with late:
+        total(blocks(rows, "kind"), stuck)
+    release.set()
+    assert time.monotonic() - began < 15
+
+    def refuses(block: Any) -> int:
+        raise TimeoutError("of the work itself")
+
+    with pytest.raises(TimeoutError, match="of the work itself"):
+        total(blocks(rows, "kind"), refuses)
 
 
 # -- on a cluster ------------------------------------------------------------------
