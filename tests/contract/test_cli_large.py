@@ -155,3 +155,13 @@ def test_a_checkpoint_saves_the_passes(capsys: Any) -> None:
         for a, b in zip(left, right, strict=True):
             a.pop("seconds", None), b.pop("seconds", None)
         assert left == right
+
+
+def test_free_memory_keeps_to_the_limits_of_a_container(monkeypatch):
+    from certus._core import free_memory
+
+    monkeypatch.setattr(free_memory, "_of_container", lambda: 12_345)
+    assert large.free_memory() == 12_345
+    for name in ("_available", "_of_container", "_of_process"):
+        monkeypatch.setattr(free_memory, name, lambda: None)
+    assert large.free_memory() > 0

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from certus._core.free_memory import memory_free
 from certus.cli.screen import Stop
 from certus.wording import shorten
 
@@ -54,14 +55,13 @@ def read_memory(text: str | None) -> int | None:
 
 
 def free_memory() -> int:
-    """Bytes that can be used without pushing others out."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    """Bytes that may still be used here; half of the machine's where that is unknown.
+
+    A container or ``ulimit`` may allow less than the machine has.
+    """
+    found = memory_free()
+    if found is not None:
+        return found
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (ValueError, OSError, AttributeError):
