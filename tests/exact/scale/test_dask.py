@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from certus import config_context, get_config
+from certus.blocks.local import run_here
 from certus.cli import main
 from certus.linear_model import LogisticRegression, Ridge
 from certus.scale import Dask, blocks
@@ -61,23 +62,43 @@ def test_the_same_bits_as_here(client: Any, rows: Path, kind: str) -> None:
     assert claim.met and claim.value == 0.0 and "1 of 20 blocks" in claim.detail
 
 
+class Counted:
+    """Threads of this process; how many blocks the fit has summed."""
+
+    done = 0
+
+    def run(self, blocks: Any, work: Any, state: Any) -> Any:
+        for part in run_here(blocks, work, state):
+            self.done += work.__name__ == "_sums"
+            yield part
+
+
 def test_a_worker_that_dies_changes_nothing(client: Any, rows: Path) -> None:
+    """It is killed when the fit has summed a third of its blocks."""
     table = blocks(rows, "kind", columns=list("abcd"))
-    here = bits(LogisticRegression().fit(table))
-    model, deaths = LogisticRegression(), []
+    engine, deaths = Counted(), []
+    with config_context(engine=engine):
+        here = bits(LogisticRegression().fit(table))
+    third = engine.done // 3
+    assert third >= 10
 
     class Killing(Dask):
+        done = 0
+
         def run(self, blocks: Any, work: Any, state: Any) -> Any:
-            for i, part in enumerate(super().run(blocks, work, state)):
-                if not deaths and i == 3 and len(state) == 2:
-                    deaths.append(1)
+            for part in super().run(blocks, work, state):
+                self.done += work.__name__ == "_sums"
+                if self.done == third and not deaths:
+                    deaths.append(work.__name__)
                     worker = next(iter(client.cluster.workers.values()))
                     client.sync(worker.kill)
                 yield part
 
-    with config_context(engine=Killing(client)):
+    model, killing = LogisticRegression(), Killing(client)
+    with config_context(engine=killing):
         model.fit(table)
-    assert deaths and bits(model) == here
+    assert deaths == ["_sums"] and killing.done == engine.done
+    assert bits(model) == here
 
 
 def test_the_command_works_on_a_cluster_and_checks_without(
