@@ -55,7 +55,8 @@ LABELS, LOOK = 1000, 1000
 STRENGTHS = (1e-6, 1e-3, 1e-1)
 #: Strengths of the lasso, in units of the spreads of a typical column and the target.
 SPARSE = (1e-3, 1e-2)
-#: Passes after the candidates: two of the verifier, one over the sealed rows.
+#: Passes after the candidates: at most two of the verifier (one where the slopes of
+#: the fit need no correction), one over the sealed rows.
 AFTER = 3
 
 _NO_RULE = PartRule(())
