@@ -398,10 +398,7 @@ def _check_pagerank(model: Fit, stated: Statement, graph: Any, y: Any) -> Checke
     n = A.shape[0]
     pi = data.fitted(model, "scores_", (n,), finite=True)
     v = data.fitted(model, "personalization_", (n,), finite=True)
-    stating.require(
-        bool((v >= 0).all()) and v.sum() > 0,
-        "personalization_ must hold non-negative weights that are not all zero",
-    )
+    stating.require(bool((v >= 0).all() and v.any()), "its starts are invalid weights")
     if y is not None:  # what was asked for counts, not what the model made of it
         v = starts_of(y, n, graph)
     v = v / v.sum()
