@@ -9,8 +9,8 @@ quarter of the rows sealed. Log loss for labels, RMSE for amounts. ``run`` measu
 cells that are not known yet, each in a process of its own, and adds each to
 ``results/automl.json`` when it is done: a run may be stopped at any time, or given a
 ``--budget`` of seconds after which no further cell begins. ``--long`` takes the six
-largest tables, for a limit of 300 s. A contender whose library is missing has no cell.
-``table`` writes ``results/automl.md``.
+largest tables, for a limit of 300 s; ``--retry`` measures failed cells again. A
+contender whose library is missing has no cell. ``table`` writes ``results/automl.md``.
 """
 
 import argparse
@@ -157,6 +157,8 @@ CONTENDERS: dict[str, Callable[[Part, float], Outcome]] = {
 }
 #: Those that stop by themselves; one cell stands for every limit.
 SINGLE = tuple(CONTENDERS)[3:]
+#: Seconds after which one of these is stopped: EBM may not end on rare events.
+LONGEST = 900.0
 
 
 # ---- one process -------------------------------------------------------------------
@@ -200,7 +202,8 @@ def run_worker(contender: str, name: str, split: int, limit: float) -> dict[str,
     """What a worker reported, or why it reported nothing."""
     command = [sys.executable, "-m", "benchmarks.automl", "--worker"]
     command += [contender, name, str(split), str(limit)]
-    allowed = 2 * limit + 60
+    # Models without a limit of their own are only stopped where they may not end.
+    allowed = LONGEST if contender in SINGLE else 2 * limit + 60
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=allowed)
     except subprocess.TimeoutExpired:
@@ -220,6 +223,11 @@ def key(name: str, contender: str, split: int, limit: float) -> str:
     return f"{name} | {contender} | {split} | {said}"
 
 
+def _open(cell: dict[str, Any] | None, retry: bool) -> bool:
+    """Whether a cell is to be measured: it is unknown, or failed and may be retried."""
+    return cell is None or (retry and "error" in cell)
+
+
 def run(args: Any) -> None:
     """Measure the cells that are not known yet, split by split."""
     from benchmarks.run import busy, matches
@@ -234,7 +242,9 @@ def run(args: Any) -> None:
                 wanted &= not args.long or name in LONG
                 cells = json.loads(path.read_text()) if path.exists() else {}
                 place = key(name, contender, split, args.limit)
-                if not wanted or place in cells or contender in missing:
+                if not wanted or not _open(cells.get(place), args.retry):
+                    continue
+                if contender in missing:
                     continue
                 if time.monotonic() - start > args.budget:
                     return
@@ -257,6 +267,7 @@ def main() -> None:
     parser.add_argument("--tables", default="*", help="only these tables")
     parser.add_argument("--contenders", default="*", help="only these contenders")
     parser.add_argument("--budget", type=float, default=float("inf"))
+    parser.add_argument("--retry", action="store_true", help="failed cells again")
     parser.add_argument("--long", action="store_true", help="the six largest tables")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
