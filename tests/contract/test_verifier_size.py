@@ -29,8 +29,9 @@ ROOMS: dict[str, tuple[str, int]] = {
     # for encoders of text, 620 for policies: exact sums, draws of its own, bounds, 60
     # for documents that are drawn.
     "language": ("language", 3_144),
-    # Rows that a generator made, its best tree, and its privacy.
-    "synthetic rows": ("samples sample_laws tree privacy", 900),
+    # Rows that a generator made, its best tree, and its privacy: each noisy count paid
+    # for once, and all numbers of a model computed again from them.
+    "synthetic rows": ("samples sample_laws tree privacy", 930),
     # Numbers with a radius, layers of their own, and draws.
     "flows": ("balls drawn_density flow_maps flows", 720),
     # Cells and networks of their own, and draws.

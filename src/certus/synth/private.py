@@ -11,7 +11,8 @@ by 1 in one cell, and noise with P(k) ∝ e^{−ε|k|} (two-sided geometric) mak
    from what the noisy columns make of it; one row changes that by 1 at most;
 4. noisy tables of these pairs, fitted to the noisy columns.
 
-Names, types and the number of decimals asked for are public.
+Names and types are public. All noisy counts are kept, so that the verifier can compute
+everything else again from them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from certus.synth.levels import Plan, numbers_of, place_of, span_of
 from certus.tables.errors import TableError
@@ -41,6 +43,8 @@ _POWERS = np.concatenate(
 )
 #: Rounds in which a pair's table is scaled to the noisy columns.
 ROUNDS = 20
+#: The largest count that is used, so that running sums stay whole numbers.
+_MOST = 2**40
 
 Record = list[dict[str, Any]]
 
@@ -76,13 +80,14 @@ def private_tree(
     rest = epsilon - sum(budget)
     plans: list[Plan] = []
     for column in train.columns:
-        domain = domains.get(column.name)
+        domain, found = domains.get(column.name), {}
         if column.name in unknown:
-            paid = budget[0] / len(unknown)
-            domain, line = _find_domain(column, paid, LABEL_DELTA / len(unknown), rng)
+            paid, delta = budget[0] / len(unknown), LABEL_DELTA / len(unknown)
+            domain, noisy, line = _find_domain(column, paid, delta, rng)
+            found = {"found": noisy}
             record.append(line)
         each = (budget[1] + (rest if d == 1 else 0.0)) / d
-        plans.append(_plan(column, domain, each, rng))
+        plans.append(_plan(column, domain, each, rng) | found)
         record.append(_spent(f"counts of {column.name}", "geometric", each))
     codes = np.column_stack([_codes(p, c) for p, c in zip(plans, train.columns)])
     parents, order, counts = _edges(codes, plans, budget[2], rest, record, rng)
@@ -98,7 +103,24 @@ def private_tree(
 
 
 def _is_given(column: Column, domains: Mapping[str, Any]) -> bool:
-    return column.name in domains or column.kind == "boolean"
+    return column.name in domains or _kind(column) == "boolean"
+
+
+def _kind(column: Column) -> str:
+    """What a column holds, from its type alone: one row must not change it."""
+    dtype = column.values.dtype
+    if dtype == pl.Boolean:
+        return "boolean"
+    if dtype == pl.String:
+        return "text"
+    return "number" if dtype.is_numeric() or dtype == pl.Null else "date"
+
+
+def _numbers(column: Column) -> Array:
+    """Numbers with NaN for gaps, also of a column that has nothing else."""
+    if column.kind == "empty":
+        return np.full(len(column.values), np.nan)
+    return numbers_of(column)
 
 
 # -- domains --------------------------------------------------------------------------
@@ -106,18 +128,19 @@ def _is_given(column: Column, domains: Mapping[str, Any]) -> bool:
 
 def _find_domain(
     column: Column, epsilon: float, delta: float, rng: np.random.Generator
-) -> tuple[Any, dict[str, Any]]:
-    """A range or a list of labels, paid for."""
-    if column.kind == "text":
+) -> tuple[Any, Array, dict[str, Any]]:
+    """A range or a list of labels, the noisy counts behind it, and its price."""
+    if _kind(column) == "text":
         found = column.values.drop_nulls().value_counts()
         labels, sizes = (found[name].to_list() for name in found.columns)
         # A label of a single row passes with probability δ at most.
         reach = math.ceil(math.log(1 / delta) / epsilon) + 1
         noisy = np.asarray(sizes) + _noise(rng, epsilon, len(sizes))
-        kept = sorted(str(a) for a, k in zip(labels, noisy.tolist()) if k > reach)
-        what = f"labels of {column.name}"
-        return kept, _spent(what, "threshold", epsilon, delta) | {"reach": reach}
-    x = numbers_of(column) if column.kind != "empty" else np.zeros(0)
+        shown = sorted((str(a), k) for a, k in zip(labels, noisy.tolist()) if k > reach)
+        line = _spent(f"labels of {column.name}", "threshold", epsilon, delta)
+        passed = np.array([k for _, k in shown], dtype=np.int64)
+        return [label for label, _ in shown], passed, line | {"reach": reach}
+    x = _numbers(column)
     x = x[~np.isnan(x)]
     places = np.clip(np.searchsorted(_POWERS, x, "right") - 1, 0, len(_POWERS) - 2)
     counts = np.bincount(places, minlength=len(_POWERS) - 1)
@@ -125,8 +148,8 @@ def _find_domain(
     seen = np.flatnonzero(noisy > math.log(40 * len(counts)) / epsilon)
     line = _spent(f"range of {column.name}", "geometric", epsilon)
     if not len(seen):
-        return (0.0, 1.0), line
-    return (float(_POWERS[seen[0]]), float(_POWERS[seen[-1] + 1])), line
+        return (0.0, 1.0), noisy, line
+    return (float(_POWERS[seen[0]]), float(_POWERS[seen[-1] + 1])), noisy, line
 
 
 # -- columns --------------------------------------------------------------------------
@@ -137,37 +160,28 @@ def _plan(
 ) -> Plan:
     """The plan of a column from noisy counts of its domain."""
     plan: Plan = {"name": column.name, "dtype": str(column.values.dtype)}
-    plan["kind"] = "number" if column.kind == "empty" else column.kind
-    if column.kind in ("text", "boolean"):
-        labels = [False, True] if column.kind == "boolean" else list(domain)
+    plan["kind"] = _kind(column)
+    if plan["kind"] in ("text", "boolean"):
+        labels = [False, True] if plan["kind"] == "boolean" else list(domain)
         place = {label: i + 1 for i, label in enumerate(labels)}
         at = np.array([place.get(cell, 0) for cell in column.values.to_list()])
-        noisy = np.bincount(at, minlength=len(labels) + 1)
-        p = _shares(noisy + _noise(rng, epsilon, len(noisy)))
-        ends = np.concatenate([[0.0], np.cumsum(p)])
-        ends[-1] = 1.0
-        return plan | {"labels": labels, "ends": ends} | _cells_of(ends)
+        exact = np.bincount(at, minlength=len(labels) + 1)
+        ends, more = _from_counts(exact + _noise(rng, epsilon, len(exact)))
+        return plan | more | {"labels": labels, "ends": ends}
     low, high = _range_of(column, domain)
     whole = column.values.dtype.is_integer() or plan["dtype"] == "Date"
     few = whole and high - low < _BINS
     knots: Array = np.linspace(low, high, _BINS + 1)
     if few:
         knots = np.arange(math.floor(low), math.ceil(high) + 2) - 0.5
-    x = (
-        numbers_of(column)
-        if column.kind != "empty"
-        else np.full(len(column.values), np.nan)
-    )
+    x = _numbers(column)
     inner = np.clip(np.searchsorted(knots, x, "right") - 1, 0, len(knots) - 2)
     at = np.where(np.isnan(x), 0, inner + 1)
-    noisy = np.bincount(at, minlength=len(knots)) + _noise(rng, epsilon, len(knots))
-    p = _shares(noisy)
-    levels = np.cumsum(p)
-    levels[-1] = 1.0
+    exact = np.bincount(at, minlength=len(knots))
+    ends, more = _from_counts(exact + _noise(rng, epsilon, len(exact)))
     zone = getattr(column.values.dtype, "time_zone", None)
-    more = {"missing": float(p[0]), "digits": 0 if whole else None, "zone": zone}
-    ends = np.concatenate([[0.0], levels])
-    return plan | {"knots": knots, "levels": levels} | more | _cells_of(ends)
+    more |= {"missing": float(ends[1]), "digits": 0 if whole else None, "zone": zone}
+    return plan | more | {"knots": knots, "levels": ends[1:]}
 
 
 def _range_of(column: Column, domain: Any) -> tuple[float, float]:
@@ -184,24 +198,19 @@ def _range_of(column: Column, domain: Any) -> tuple[float, float]:
     return low, high
 
 
-def _shares(noisy: Array) -> Array:
-    """Noisy counts as probabilities; equal ones if nothing is left of them."""
-    kept = np.maximum(noisy, 0).astype(float)
-    if not kept.sum():
-        kept = np.ones(len(kept))
-    return kept / kept.sum()
+def _from_counts(noisy: Array) -> tuple[Array, dict[str, Any]]:
+    """Levels between the values of a column, and a few cells of about equal weight.
 
-
-def _cells_of(ends: Array) -> dict[str, Any]:
-    """A few cells of about equal probability, and their probabilities."""
-    wanted = np.linspace(ends[1], 1.0, _CELLS + 1)
-    at = [0, 1, *np.searchsorted(ends, wanted[1:-1]).tolist(), len(ends) - 1]
-    edges = np.unique(ends[np.unique(at)])
-    edges = edges[np.concatenate([[True], np.diff(edges) > 1e-12])]
-    if len(edges) < 2:
-        edges = np.array([0.0, 1.0])
-    edges[-1] = 1.0
-    return {"edges": edges, "shares": np.diff(edges)}
+    The cells are chosen in whole numbers, so that no rounding moves them.
+    """
+    kept = np.clip(noisy, 0, _MOST)
+    total = np.cumsum(kept if kept.any() else np.ones_like(kept))
+    gaps, n = total[0], total[-1]
+    wanted = gaps * _CELLS + (n - gaps) * np.arange(1, _CELLS)
+    cuts = total[np.searchsorted(total * _CELLS, wanted)]
+    edges = np.unique([0, gaps, *cuts, n]) / n
+    ends = np.concatenate([[0.0], total / n])
+    return ends, {"counts": noisy, "edges": edges, "shares": np.diff(edges)}
 
 
 def _codes(plan: Plan, column: Column) -> Array:
@@ -211,8 +220,7 @@ def _codes(plan: Plan, column: Column) -> Array:
         cells = [c if c in known else None for c in column.values.to_list()]
         low, high = span_of(plan, cells)
     else:
-        gap = np.full(len(column.values), np.nan)
-        low, high = span_of(plan, numbers_of(column) if column.kind != "empty" else gap)
+        low, high = span_of(plan, _numbers(column))
     return place_of(plan["edges"], (low + high) / 2)
 
 

@@ -228,7 +228,8 @@ default="auto"
         self.notes_: list[str] = []
         self.n_rows_ = None
         claims = privacy_claims(
-            float(self.epsilon or 0), self.spent_, self.columns_, self.state_
+            float(self.epsilon or 0),
+            *(self.spent_, self.columns_, self.state_, self.domains or {}),
         )
         status = Status.SOLVED if all(c.met for c in claims) else Status.TOL_NOT_REACHED
         marks = {"shape": [0, len(names)], "dtype": "table"}
