@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import polars as pl
 import pytest
 
 from certus.cli import main
-from certus.synth import MODELS
+from certus.synth import MODELS, TableSynthesizer, steps, synthesizer
 
 
 @pytest.fixture(autouse=True)
@@ -65,10 +66,90 @@ def test_copies_are_not_written_without_force(capsys: Any) -> None:
     pl.DataFrame(X, schema=list("abcd")).write_csv("sums.csv")
     args = ["synth", "sums.csv", "--model", "cart"]
     assert main(args) == 3
-    assert "nothing was written" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "cart copies training rows: nothing was written" in said
+    assert "every generator" not in said
     assert not Path("sums-synthetic.csv").exists()
     assert main([*args, "--force"]) == 3
     assert Path("sums-synthetic.csv").exists()
+
+
+class Sly:
+    """A generator that copies from its second draw on."""
+
+    exact, draws = True, 0
+
+    def __init__(self, values: Any = None) -> None:
+        self.values = values
+
+    def fit(self, U: Any, cells: Any, rng: np.random.Generator) -> Sly:
+        self.values = U
+        return self
+
+    def sample(self, n: int, rng: np.random.Generator) -> Any:
+        Sly.draws += 1
+        if Sly.draws == 1:
+            return np.column_stack([rng.permutation(u) for u in self.values.T])[:n]
+        return self.values[rng.integers(len(self.values), size=n)]
+
+
+@pytest.mark.parametrize("given", [[], ["--given", "age=20..60"]])
+def test_the_rows_that_are_written_answer_for_themselves(
+    given: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODELS, "sly", Sly)
+    monkeypatch.setattr(Sly, "draws", 0)
+    args = ["synth", "people.csv", "--model", "sly", "--rows", "120", *given]
+    assert main([*args, "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["n_synthetic"] == 120 and found["flagged"]
+    assert found["copies"] == 120 and found["wrote"] == []
+    assert not found["generator_flagged"] and not found["comparison"][0]["flagged"]
+    monkeypatch.setattr(Sly, "draws", 0)
+    assert main(args) == 3 and not Path("people-synthetic.csv").exists()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "these rows copy training rows: nothing was written" in said
+    assert "The 120 rows drawn for the file, examined" in said
+    assert ("that meet the conditions" in said) == bool(given)
+
+
+def test_screen_and_page_speak_of_the_rows_in_the_file(capsys: Any) -> None:
+    args = ["synth", "people.csv", "--model", "tree", "--rows", "70"]
+    assert main([*args, "--given", "age=41"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "beside all rows of the table, because few of them meet" in said
+    page = Path("people-synthetic.html").read_text()
+    assert "70 rows drawn for the file" in page and "about other draws" in page
+    assert "70 synthetic rows" in page and "best tree" in page
+
+
+def test_control_c_leaves_no_file_behind(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {file: file.read_bytes() for file in Path().iterdir()}
+
+    def stop(*args: Any, **more: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for owner, name in (
+        (steps, "learn_levels"),
+        (TableSynthesizer, "_choose"),
+        (TableSynthesizer, "sample"),
+        (TableSynthesizer, "examine"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, stop)
+            if name == "learn_levels":
+                patch.setattr(synthesizer, name, stop)
+            assert main(["synth", "people.csv", "--model", "tree"]) == 130
+        assert {file: file.read_bytes() for file in Path().iterdir()} == before
+    # While the file itself is written: the old one stays whole.
+    Path("people-synthetic.csv").write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop)
+        assert main(["synth", "people.csv", "--model", "tree"]) == 130
+    assert Path("people-synthetic.csv").read_text() == "old"
+    assert len(list(Path().iterdir())) == len(before) + 1
 
 
 def test_rows_of_others_are_examined(capsys: Any) -> None:

@@ -84,8 +84,9 @@ def synth(
 
     Some rows are held out at random, for the claims alone: whether rows are copies,
     whether a classifier tells them apart, how far each column agrees, and how much
-    worse a model is that learns from them. If every generator copies, nothing is
-    written without --force, and the exit code is 3.
+    worse a model is that learns from them. The rows that are to be written answer for
+    themselves: if they copy, or every generator does, nothing is written without
+    --force, and the exit code is 3.
 
     With --epsilon, rows come from a tree with differential privacy, and nothing else
     that was computed from the data is written.

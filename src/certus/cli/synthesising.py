@@ -66,7 +66,7 @@ def run(
             "the noise.",
             code=2,
         )
-    with progress(3) as step:
+    with progress(4 if request.epsilon is None else 3) as step:
         step("reading")
         frame = read_table(path, announce=remark, encoding=request.encoding)
         given = _conditions(request.given, frame, "--given")
@@ -78,24 +78,31 @@ def run(
         # The number of rows is known from the data, hence not private.
         usual = frame.height if request.epsilon is None else _PRIVATE_ROWS
         made = model.sample(request.rows or usual, given=given)
+        if request.epsilon is None:
+            step("examining")
+            found = model.examine(frame, made, given=given)
     if request.epsilon is not None:
         return _private(model, made, path, place, as_json)
-    found = model.examination_
-    code = MISSED if _missed(found) else DONE
-    written = [] if model.flagged_ and not request.force else [place, page]
+    # The rows that are written answer for themselves; the generator must pass as well.
+    stopped = model.flagged_ or found.flagged
+    code = MISSED if stopped or _missed(found) else DONE
+    written = [] if stopped and not request.force else [place, page]
+    about = _about(frame.height, made.height, found, given)
     if written:
         files.write(place, made.write_csv())
         title = f"{path.name}, model {model.model_}"
-        files.write(page, _page_of(found, title, model))
+        files.write(page, _page_of(found, title, model, about))
     if as_json:
         more = {"model": model.model_, "comparison": model.comparison_}
+        more["generator_flagged"] = model.flagged_
         names = [str(file) for file in written]
         say_json(found.to_dict() | more | {"wrote": names, "exit_code": code})
         return code
     size = f"{frame.height:,} rows × {frame.width:,} columns"
     say(f"{shorten(path.name)}  {size}", style="bold")
+    held = int(model.held_out_.sum())
     say(
-        f"{found.n_real:,} rows to learn from; {found.n_holdout:,} were held out at "
+        f"{frame.height - held:,} rows to learn from; {held:,} were held out at "
         "random, for the claims only",
         indent=2,
         hang=2,
@@ -105,14 +112,38 @@ def run(
     say()
     _say_comparison(model.comparison_, model.model_)
     say()
+    say(about, hang=2)
     _say_found(found, [c for c in model.certificate_.claims if c.name == "best_tree"])
     say()
     if written:
         say(f"wrote {place} ({made.height:,} rows), {page}")
-    else:
-        say("every generator copies training rows: nothing was written.")
-        say("fix: use more rows; or --force, if you may release copies.", indent=2)
+        return code
+    say(f"{_culprit(model, request.model)} training rows: nothing was written.", hang=2)
+    say("fix: use more rows; or --force, if you may release copies.", indent=2)
     return code
+
+
+def _about(height: int, drawn: int, found: Any, given: dict[str, Any]) -> str:
+    """Which rows were examined, and what they were compared with."""
+    told = f"The {drawn:,} rows drawn for the file, examined:"
+    if not given:
+        return told
+    if found.n_real + found.n_holdout == height:
+        return (
+            f"{told[:-1]} beside all rows of the table, because few of them meet the "
+            "conditions:"
+        )
+    return (
+        f"{told[:-1]} beside the {found.n_real:,} training rows and the "
+        f"{found.n_holdout:,} held-out rows that meet the conditions:"
+    )
+
+
+def _culprit(model: Any, asked: str) -> str:
+    """Who copies, in the words before "training rows"."""
+    if not model.flagged_:
+        return "these rows copy"
+    return "every generator copies" if asked == "auto" else f"{model.model_} copies"
 
 
 def _fitted(frame: Any, request: SynthRequest, domains: dict[str, Any]) -> Any:
@@ -197,14 +228,18 @@ def examine_rows(
     return code
 
 
-def _page_of(found: Any, title: str, model: Any = None) -> str:
+def _page_of(found: Any, title: str, model: Any = None, about: str = "") -> str:
     from certus.report import sample_report
 
     more: dict[str, Any] = {}
     if model is not None:
         claims = model.certificate_.claims
-        more = {"comparison": model.comparison_, "notes": model.notes_}
-        more["claims"] = claims
+        notes = [
+            about.rstrip(":") + ". The table that compares generators is about other "
+            "draws, as many from each as there are training rows.",
+            *model.notes_,
+        ]
+        more = {"comparison": model.comparison_, "notes": notes, "claims": claims}
     page: str = sample_report(found, title=title, **more).to_html()
     return page
 

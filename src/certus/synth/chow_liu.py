@@ -141,7 +141,7 @@ class ChowLiuTree(Model):
         ndarray of shape (n, n_features)
         """
         check_is_fitted(self)
-        check_number("n", n_samples, 1, integer=True)
+        check_number("n_samples", n_samples, 1, integer=True)
         rng = generator_of(self.random_state if random_state is None else random_state)
         return self._law().draw([np.ones((n_samples, k)) for k in self.n_cells_], rng)
 

@@ -14,7 +14,7 @@ from certus.tables.errors import TableError, did_you_mean, quoted
 from certus.tables.frame import Table
 from certus.typing import Array
 
-__all__ = ["box_of", "boxes_of_gaps", "keep_given"]
+__all__ = ["box_of", "boxes_of_gaps", "keep_given", "rows_that_meet"]
 
 
 def box_of(plans: list[Plan], given: Mapping[str, Any]) -> tuple[Array, Array]:
@@ -72,6 +72,26 @@ def _number(plan: Plan, value: Any) -> float:
             f'Column "{plan["name"]}" holds numbers; given must be a number, got '
             f"{value!r}."
         ) from None
+
+
+def rows_that_meet(plans: list[Plan], read: Table, given: Mapping[str, Any]) -> Array:
+    """Which rows of a table meet the conditions."""
+    kept = np.ones(read.height, dtype=bool)
+    for plan in plans:
+        if plan["name"] not in given:
+            continue
+        wanted = given[plan["name"]]
+        column = next(c for c in read.columns if c.name == plan["name"])
+        if wanted is None or column.kind == "empty":
+            kept &= column.values.is_null().to_numpy() == (wanted is None)
+        elif "labels" in plan:
+            kept &= np.array([cell == wanted for cell in column.values.to_list()])
+        else:
+            ends = wanted if isinstance(wanted, tuple | list) else (wanted, wanted)
+            low, high = (_number(plan, end) for end in ends)
+            x = numbers_of(column)
+            kept &= (x >= low) & (x <= high)
+    return kept
 
 
 def keep_given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from certus.base import UncertifiedError, UncertifiedWarning
 from certus.certificate import Claim, Strength
 from certus.config import get_config
 from certus.generative import Examination
+from certus.synth.conditions import rows_that_meet
 from certus.synth.levels import Plan, decode, encode, is_smooth, plan_levels
 from certus.synth.models import MODELS, state_of
 from certus.synth.networks import has_torch
@@ -24,7 +26,9 @@ __all__ = [
     "complain_of_copies",
     "draw_until",
     "form_of",
+    "frame_from",
     "frame_of",
+    "halves",
     "is_baseline",
     "learn_levels",
     "left_out",
@@ -36,6 +40,26 @@ __all__ = [
 
 #: Batches that are drawn to meet conditions, at most.
 _BATCHES = 200
+#: Training and held-out rows that meet conditions, at least, to be compared with.
+_FEWEST = 20
+
+
+def frame_from(read: Table) -> pl.DataFrame:
+    """The columns of a table as a frame."""
+    return pl.DataFrame([c.values.alias(c.name) for c in read.columns])
+
+
+def halves(
+    read: Table, inside: Array, plans: list[Plan], given: Mapping[str, Any]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Training and held-out rows that meet the conditions; all, if they are few."""
+    frame = frame_from(read)
+    meets = rows_that_meet(plans, read, given)
+    parts = inside & meets, ~inside & meets
+    if min(int(part.sum()) for part in parts) < _FEWEST:
+        parts = inside, ~inside
+    train, held = (frame.filter(pl.Series(part)) for part in parts)
+    return train, held
 
 
 def nothing_held_out() -> Claim:
@@ -92,12 +116,12 @@ def _is_network(name: str) -> bool:
 
 
 def complain_of_copies(names: list[str]) -> None:
-    """Warn or raise, as the configuration says, if every generator copies."""
+    """Warn or raise, as the configuration says, if all that were tried copy."""
     policy = get_config()["on_uncertified"]
-    text = (
-        f"{', '.join(names)}: all generators copy training rows. Use more rows, or do "
-        "not release these."
-    )
+    told = f'the generator "{names[0]}" copies training rows'
+    if len(names) > 1:
+        told = f"{', '.join(names)}: all generators copy training rows"
+    text = f"{told}. Use more rows, or do not release these."
     if policy == "raise":
         raise UncertifiedError(text)
     if policy == "warn":

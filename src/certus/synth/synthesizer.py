@@ -36,7 +36,9 @@ from certus.synth.steps import (
     complain_of_copies,
     draw_until,
     form_of,
+    frame_from,
     frame_of,
+    halves,
     is_baseline,
     learn_levels,
     left_out,
@@ -123,6 +125,8 @@ default="auto"
         What you should know about some columns.
     n_rows_ : int or None
         Training rows; None with ``epsilon``.
+    held_out_ : ndarray of bool or None
+        Which rows of the table were held out; None with ``epsilon``.
     spent_ : list of dict
         With ``epsilon``: each step that read the rows, and what it cost.
     form_ : {"pandas", "polars", "array"}
@@ -183,9 +187,7 @@ default="auto"
         if read.height < 10:
             raise ValueError(f"table must have at least 10 rows, got {read.height}.")
         rng = generator_of(self.random_state)
-        share = self.validation_fraction
-        if share is None:
-            share = 0.5 if read.height >= _MANY else 0.3
+        share = self._held_share(read.height)
         inside = rng.random(read.height) >= share  # a coin for each row
         if share > 0 and not 2 <= inside.sum() <= read.height - 2:
             raise ValueError(
@@ -199,6 +201,7 @@ default="auto"
         self.form_ = form_of(table)
         self._choose(read, inside, names, 1 - share, rng)
         self.n_rows_: int | None = int(inside.sum())
+        self.held_out_: Array | None = ~inside
         self.certificate_ = self._signed(read, inside, time.perf_counter() - start)
         return self
 
@@ -226,7 +229,7 @@ default="auto"
         self.comparison_: list[dict[str, Any]] = []
         self.examined_: dict[str, Any] | None = None
         self.notes_: list[str] = []
-        self.n_rows_ = None
+        self.n_rows_, self.held_out_ = None, None
         claims = privacy_claims(
             float(self.epsilon or 0),
             *(self.spent_, self.columns_, self.state_, self.domains or {}),
@@ -256,7 +259,8 @@ default="auto"
             seconds = time.perf_counter() - begin
             result = None
             if coin < 1:
-                result = self._examine(read, inside, plans, made, coin, len(names), rng)
+                parts = halves(read, inside, plans, {})
+                result = self._examine(parts, made, plans, coin, len(names), rng)
             found.append((name, plans, state, result, seconds))
         self.comparison_ = [
             comparison_row(*(f[0], *f[3:])) for f in found if f[3] is not None
@@ -286,28 +290,82 @@ default="auto"
 
     def _examine(
         self,
-        read: Table,
-        inside: Array,
-        plans: list[Plan],
+        parts: tuple[pl.DataFrame, pl.DataFrame],
         made: pl.DataFrame,
+        plans: list[Plan],
         coin: float,
         models: int,
         rng: np.random.Generator,
     ) -> Examination:
-        frame = pl.DataFrame([c.values.alias(c.name) for c in read.columns])
         kept = [p["name"] for p in plans if p["kind"] != "identifier"]
         if not kept:
             raise ValueError("table must have a column that is not an identifier.")
         target = self.target if self.target in (None, *kept) else str(self.target)
         return examine(
-            frame.filter(inside).select(kept),
-            frame.filter(~inside).select(kept),
-            made.select(kept),
+            *(part.select(kept) for part in (*parts, made)),
             target=target,
             coin=coin,
             delta=self.delta / models,
             random_state=rng,
         )
+
+    def examine(
+        self,
+        table: Any,
+        synthetic: Any,
+        *,
+        given: Mapping[str, Any] | None = None,
+        random_state: RandomState = None,
+    ) -> Examination:
+        """Say what rows are worth that were drawn, before they are handed out.
+
+        ``examination_`` is about other draws of the same generator, made by ``fit``.
+
+        Parameters
+        ----------
+        table : frame, array or path
+            The table of the fit, with its rows in the same order.
+        synthetic : frame, array or path
+            Rows from :meth:`sample`.
+        given : dict, optional
+            The conditions under which they were drawn. They are compared with the rows
+            of the table that meet them, or with all if fewer than 20 training rows or
+            held-out rows do.
+        random_state : int, RandomState or None, default=None
+            Seed or generator of all random numbers. None means that of the model.
+
+        Returns
+        -------
+        Examination
+        """
+        check_is_fitted(self)
+        if self.held_out_ is None or not self.held_out_.any():
+            raise ValueError(
+                "no rows were held out, so these rows cannot be examined. Set "
+                "validation_fraction=0.3 and no epsilon, or pass held-out rows of your "
+                "own to certus.generative.examine."
+            )
+        read, made = plain_table(table), frame_from(plain_table(synthetic))
+        names = [plan["name"] for plan in self.columns_]
+        have = [column.name for column in read.columns]
+        if have != names or read.height != len(self.held_out_):
+            raise TableError(
+                f"table must be that of the fit, with {len(self.held_out_):,} rows and "
+                f"the same columns, got {read.height:,} rows × {len(have):,} columns."
+            )
+        if missing := [name for name in names if name not in made.columns]:
+            raise TableError(f'synthetic must have a column "{missing[0]}".')
+        box_of(self.columns_, given or {})  # complains of unknown columns and values
+        parts = halves(read, ~self.held_out_, self.columns_, given or {})
+        rng = generator_of(self.random_state if random_state is None else random_state)
+        coin = 1 - self._held_share(read.height)
+        return self._examine(parts, made, self.columns_, coin, 1, rng)
+
+    def _held_share(self, n: int) -> float:
+        """The probability of a row to be held out."""
+        if self.validation_fraction is not None:
+            return float(self.validation_fraction)
+        return 0.5 if n >= _MANY else 0.3
 
     def _signed(self, read: Table, inside: Array, seconds: float) -> Certificate:
         claims: list[Claim] = []
@@ -361,7 +419,7 @@ default="auto"
             Of the kind that the model was fitted to.
         """
         check_is_fitted(self)
-        check_number("n", n_samples, 1, integer=True)
+        check_number("n_samples", n_samples, 1, integer=True)
         rng = generator_of(self.random_state if random_state is None else random_state)
         model = generator_from(self.model_, self.state_)
         low, high = box_of(self.columns_, given or {})

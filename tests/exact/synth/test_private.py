@@ -269,7 +269,7 @@ def test_files_hold_nothing_else_of_the_rows(tmp_path: Any) -> None:
     assert set(vars(model)) == {
         *model.get_params(),
         *("columns_", "state_", "spent_", "model_", "form_", "flagged_"),
-        *("comparison_", "examined_", "notes_", "n_rows_", "certificate_"),
+        *("comparison_", "examined_", "notes_", "n_rows_", "held_out_", "certificate_"),
     }
     kept = {"name", "dtype", "kind", "labels", "ends", "edges", "shares", "knots"}
     kept |= {"levels", "missing", "digits", "zone", "counts", "found"}

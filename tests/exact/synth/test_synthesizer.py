@@ -160,6 +160,7 @@ def test_generators_that_all_copy_are_reported(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(MODELS["cart"], "baseline", False)
     for name in set(MODELS) - {"cart"}:
         monkeypatch.delitem(MODELS, name)
+    monkeypatch.setitem(MODELS, "twin", MODELS["cart"])
     rng = np.random.default_rng(0)
     X = np.round(rng.normal(size=(900, 4)), 1) @ np.triu(np.ones((4, 4)))
     with pytest.warns(UncertifiedWarning, match="all generators copy"):
@@ -222,3 +223,42 @@ def test_arrays_come_back_as_arrays() -> None:
     fitted = TableSynthesizer("copula", random_state=0).fit(X)
     made = fitted.sample(60)
     assert isinstance(made, np.ndarray) and made.shape == (60, 13)
+
+
+def test_drawn_rows_are_examined_beside_rows_that_meet_their_conditions() -> None:
+    fitted = TableSynthesizer("tree", random_state=0).fit(TABLE)
+    held = fitted.held_out_
+    assert held.sum() == fitted.examination_.n_holdout
+    same = fitted.examine(TABLE, fitted.sample(300))
+    assert (same.n_real, same.n_holdout) == (int((~held).sum()), int(held.sum()))
+    assert not same.flagged and same.n_synthetic == 300
+    given = {"sex": "F", "age": (30, 60), "day": ("2020-01-01", "2021-01-01")}
+    meets = (TABLE["sex"] == "F") & TABLE["age"].is_between(30, 60)
+    meets &= TABLE["day"].is_between(dt.date(2020, 1, 1), dt.date(2021, 1, 1))
+    women = fitted.examine(TABLE, fitted.sample(200, given=given), given=given)
+    assert women.n_real == int((meets.to_numpy() & ~held).sum())
+    assert women.n_holdout == int((meets.to_numpy() & held).sum())
+    # Rows under conditions differ from all rows, and not from those that meet them.
+    all_rows = fitted.examine(TABLE, fitted.sample(200, given=given))
+    apart = (
+        {c.name: c.value for c in all_rows.columns},
+        {c.name: c.value for c in women.columns},
+    )
+    assert apart[0]["sex"] > 0.4 > 0.01 > apart[1]["sex"]
+    kept = TABLE.filter(pl.Series(~held))
+    assert fitted.examine(TABLE, kept).copies == kept.height
+    few = fitted.examine(TABLE, fitted.sample(50), given={"pay": None, "age": 44})
+    assert few.n_real + few.n_holdout == TABLE.height
+    for table, words in ((TABLE.head(50), "that of the fit"), (kept, "of the fit")):
+        with pytest.raises(ValueError, match=words):
+            fitted.examine(table, kept)
+    whole = TableSynthesizer("tree", validation_fraction=0, random_state=0).fit(TABLE)
+    with pytest.raises(ValueError, match="no rows were held out"):
+        whole.examine(TABLE, kept)
+
+
+def test_one_generator_that_copies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = np.cumsum(rng.integers(0, 60, (900, 4)), axis=1)
+    with pytest.warns(UncertifiedWarning, match='the generator "cart" copies'):
+        TableSynthesizer("cart", random_state=0).fit(X)
