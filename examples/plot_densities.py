@@ -51,7 +51,7 @@ plt.show()
 # %%
 # ``calibrate`` keeps the scores of rows that the fit has not seen. A row is called odd
 # if few of them are as odd as it is. A false alarm has a probability of at most alpha,
-# for any model and any law of the rows. The line is where the answer changes.
+# for any model and any distribution of the rows. The line is where the answer changes.
 
 ALPHA = 0.05
 flow.calibrate(calibration)

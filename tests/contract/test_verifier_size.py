@@ -32,8 +32,8 @@ ROOMS: dict[str, tuple[str, int]] = {
     # Rows that a generator made, its best tree, and its privacy: each noisy count paid
     # for once, and all numbers of a model computed again from them.
     "synthetic rows": ("samples sample_laws tree privacy", 930),
-    # Numbers with a radius, layers of their own, and draws.
-    "flows": ("balls drawn_density flow_maps flows", 720),
+    # Numbers with a radius, layers of their own, and draws, of other models as well.
+    "flows": ("balls drawn_density flow_maps flows", 732),
     # Cells and networks of their own, and draws.
     "laws of cells": ("cell_laws", 400),
     # Two networks of their own, a flow, two denoisers beside them, and bits.
@@ -41,7 +41,7 @@ ROOMS: dict[str, tuple[str, int]] = {
     # Two networks each; log p between bounds, modes, and a critic of their own.
     "autoencoders and critics": (
         "adversarial autoencoders elbo made_rows perceptrons quadrature variational",
-        1_150,
+        1_160,
     ),
     # Cells of their own, and penalties of differences: squares, variation, cones.
     "additive models": ("additive ranges shapes", 480),

@@ -28,7 +28,13 @@ from certus.evidence import NetworkWitness
 from certus.generative.given import inner_ends, read_given
 from certus.generative.options import check_options
 from certus.generative.outliers import OutlierCalibration
-from certus.generative.rows import RowTask, Standardization, hold_out, read_rows
+from certus.generative.rows import (
+    RowTask,
+    Standardization,
+    hold_out,
+    read_rows,
+    with_folders,
+)
 from certus.neural_network import tasks
 from certus.neural_network.network_loss import witness_of
 from certus.neural_network.optim import make_step, warmed_average
@@ -111,6 +117,8 @@ class RowModel(Model):
         kept = tasks.checkpoints_of(self, rng)
         monitor = Monitor(self, X, y)
         fresh = not (self.warm_start and hasattr(self, "network_"))
+        if y is None and self.conditional:
+            X, y = with_folders(X)
         X = read_rows(self, X, reset=fresh)
         codes = self._read_classes(y, len(X), fresh)
         Z = self._encoded(X, fresh)

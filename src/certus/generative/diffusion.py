@@ -86,6 +86,8 @@ class Diffusion(ExplicitModel):
     with rounding. ``denoiser_agrees`` (PROVED for "mlp", MEASURED for "unet"):
     ``denoise`` is that of the weights. ``flow_likelihood`` (MEASURED, "mlp" with few
     columns): log-densities by the verifier's own flow, and what half the step changes.
+    ``sample_density`` (STATISTICAL, "mlp" with at most four columns, certified on level
+    "full"): rows drawn have the density that ``score_samples`` states.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """What two players want: losses of a critic and of a generator, and their steps.
 
-With scores S of real rows (distribution q) and made rows (distribution p), D =
+With scores S of real rows (distribution q) and drawn rows (distribution p), D =
 sigmoid(S):
 
     minimax          max E log D + E log(1 − D),       min E log(1 − D)
@@ -35,14 +35,14 @@ WIDTHS = (0.03, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class AdversarialGame(NamedTuple):
-    """What critic and generator minimise, from scores of real and of made rows.
+    """What critic and generator minimise, from scores of real and of drawn rows.
 
     Attributes
     ----------
     critic : callable
         Loss from both scores; minus it is what the game is worth.
     generator : callable
-        Loss from the scores of made rows.
+        Loss from the scores of drawn rows.
     worth : float
         Constant by which the critic's value is a divergence.
     """
@@ -120,7 +120,7 @@ def kernel_widths(x: Tensor) -> Tensor:
 
 
 def row_distance(module: Any, x: Tensor, c: Tensor | None) -> Tensor:
-    """MMD² of rows and as many made rows; with classes, of rows and their classes."""
+    """MMD² of rows and as many drawn rows; with classes, of rows and their classes."""
     made = module.draw(len(x), c)
     if c is not None:
         told = 3.0 * F.one_hot(c, module.config["n_classes"]).to(x.dtype)

@@ -57,8 +57,8 @@ class GenerativeAdversarial(ImplicitModel):
     ``divergence`` (STATISTICAL on new rows, MEASURED on those of the fit): the value
     that the critic reaches is a lower bound of the divergence between rows and made
     rows; of their distance W₁, divided by the critic's Lipschitz constant (PROVED), for
-    "wasserstein". ``players_agree`` (PROVED): made rows and scores are those of the
-    weights. ``spread`` (MEASURED): the spread of made rows by that of real ones; names
+    "wasserstein". ``players_agree`` (PROVED): drawn rows and scores are those of the
+    weights. ``spread`` (MEASURED): the spread of drawn rows by that of real ones; names
     a generator that has collapsed. ``modes`` (STATISTICAL): how often groups of real
     rows are made. ``fresh_critic`` (STATISTICAL on new rows): the divergence that a
     critic of the verifier's own sees. How good the rows are is not promised:
@@ -182,7 +182,7 @@ class GenerativeAdversarial(ImplicitModel):
         )
 
     def _losses(self, module: Any, x: Tensor, c: Tensor | None) -> Losses:
-        """How far made rows are from held-out ones: MMD², the rule for early stopping.
+        """How far drawn rows are from held-out ones: MMD², the rule for early stopping.
 
         With classes, the class of a row is compared as well.
         """

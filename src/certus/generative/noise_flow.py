@@ -67,7 +67,7 @@ def _moved(
     """From one noise level to the next, which is lower."""
     D: Tensor = model._guided(x, one, c)
     share = other / one
-    if model.sampler == "ddpm":  # the law of x at the next level, given x and x₀ = D
+    if model.sampler == "ddpm":  # x at the next level, drawn given x and x₀ = D
         noise = other * math.sqrt(1 - share**2) * normal_noise(rng, tuple(x.shape))
         return D + share**2 * (x - D) + noise
     moved = D + share * (x - D)

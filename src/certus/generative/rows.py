@@ -61,6 +61,11 @@ def read_rows(model: Any, X: Any, *, reset: bool, missing: bool = False) -> Arra
     return X
 
 
+def with_folders(X: Any) -> tuple[Any, Array | None]:
+    """Images of a folder with their subfolders as classes; else X, and no classes."""
+    return read_images(X) if is_files(X) else (X, None)
+
+
 class Standardization(NamedTuple):
     """What standardises rows: mean and spread of each column, and which ones vary."""
 

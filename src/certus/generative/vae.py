@@ -70,15 +70,17 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
     rows are those of the weights. ``integrated_likelihood`` (PROVED, at most two
     components): log p between two bounds, which shows how far below it the others are.
     ``gain_over_pca`` (MEASURED): the bound minus the likelihood of probabilistic PCA
-    with as many components.
+    with as many components. ``sample_density`` (STATISTICAL, normal likelihood and at
+    most eight columns): rows drawn have the density that ``log_likelihood`` states; of
+    linear networks, or certified on level "full" with at most two components.
 
     Parameters
     ----------
     n_components : int, default=2
         Number of components. They are the numbers in a code.
     likelihood : {"normal", "bernoulli"}, default="normal"
-        Law of a row, given its code. "bernoulli" is for values from 0 to 1, such as
-        grey values; the others are standardised, with one σ² for all columns.
+        Distribution of a row, given its code. "bernoulli" is for values from 0 to 1,
+        such as grey values; the others are standardised, with one σ² for all columns.
     hidden_layer_sizes : tuple of int, default=(128, 128)
         Number of units in each hidden layer. The decoder has them in reverse. With ()
         both networks are linear.

@@ -1,11 +1,11 @@
 """Adversarial networks: both players computed again, and what their critic proves.
 
-- ``players_agree``: made rows and scores as the weights give them.
+- ``players_agree``: drawn rows and scores as the weights give them.
 - ``divergence``: for any function S, E_q S − E_p f*(S) is at most the f-divergence of q
-  (real rows) from p (made rows), and (E_q S − E_p S)/L at most W₁ where L bounds the
+  (real rows) from p (drawn rows), and (E_q S − E_p S)/L at most W₁ where L bounds the
   slopes of S. Scores are clipped to an interval that is fixed before, so that both
   means have intervals; a clipped S is a function like any other.
-- ``spread``: total variance of made rows by that of real rows.
+- ``spread``: total variance of drawn rows by that of real rows.
 - ``modes``, ``fresh_critic``: see ``made_rows``.
 """
 
@@ -179,9 +179,9 @@ def _agreement(
         lost = max(lost, float((other.r / size).max()))
     return bd.proved(
         *("players_agree", Number(worst, lost + 16 * U), NEAR),
-        f"made rows and scores of {len(X):,} rows are those of the weights, within "
+        f"drawn rows and scores of {len(X):,} rows are those of the weights, within "
         f"{worst:.1e} of their size",
-        missed=f"a made row or a score is {worst:.2g} of its size off the weights'",
+        missed=f"a drawn row or a score is {worst:.2g} of its size off the weights'",
         objective="largest difference of generate and critic_scores from both "
         "networks, as a share of 1 + their size",
         theorem="both networks were computed again, with a bound on rounding errors",
@@ -210,7 +210,7 @@ def _bounded(plain: PlainPlayers, loss: str, real: Array, made: Array) -> _Bound
     real, made = (np.clip(s, -CLIP, CLIP) for s in (real, made))
     if loss == "kl":
         top = np.minimum(made, 2.0), np.minimum(real, 2.0)
-        name, width = "KL(rows ‖ made rows)", math.exp(2.0) + CLIP
+        name, width = "KL(rows ‖ drawn rows)", math.exp(2.0) + CLIP
         return _Bound(name, top[1], np.exp(top[0]), width, 1.0, 1.0)
     if loss == "least_squares":  # S = log D/(1 − D) of its best D = S
         D = (np.clip(s, 0.01, 0.99) for s in (real, made))
@@ -283,7 +283,7 @@ def _divergence(
     value = factor * (float(S.mean()) - float(T.mean()) + constant)
     words: Any = {
         "objective": f"{name} ≥ {factor:.6g}·(mean over rows − mean over "
-        f"{len(T):,} made rows + {constant:.4g}), of the critic's clipped scores",
+        f"{len(T):,} drawn rows + {constant:.4g}), of the critic's clipped scores",
     }
     if old:
         told = f"the critic sees a {name} of at least about {max(value, 0):.3g} on "
@@ -307,11 +307,11 @@ def _divergence(
 
 def _spread_claim(Z: Array, made: Array) -> Claim:
     share = float(made.var(axis=0).sum() / max(float(Z.var(axis=0).sum()), 1e-300))
-    told = f"made rows have {share:.3g} of the variance of real rows"
+    told = f"drawn rows have {share:.3g} of the variance of real rows"
     if not share >= COLLAPSED:
         told = f"collapsed: {told}"
     return bd.measured(
         *("spread", share, told),
-        objective="total variance of made rows by that of real rows",
+        objective="total variance of drawn rows by that of real rows",
         fix="another loss, or more critic_steps" if share < COLLAPSED else "",
     )

@@ -12,7 +12,8 @@ too.
 - ``denoising_errors``: errors of model, memoriser and best linear denoiser on rows held
   out, with intervals of paired differences at each noise level.
 - ``memoriser_floor``: the same on training rows, where none is below the memoriser.
-- ``bits_per_dimension``, ``flow_likelihood``: see ``noise_bits`` and ``denoisers``.
+- ``bits_per_dimension``, ``flow_likelihood``: see ``noise_bits`` and ``denoisers``;
+  ``sample_density``, on level "full" and for few columns: see ``drawn_density``.
 
 Rows and noise are drawn by the verifier. Noise is cut at a length R that one draw in
 10⁴ exceeds, and denoisers are moved into the ball of radius R around x, where x₀ is:
@@ -39,6 +40,7 @@ from certus.verify.denoisers import (
     flow_log_density,
     memoriser,
 )
+from certus.verify.drawn_density import ColumnScaling, StartMixture, draws_claim
 from certus.verify.language.scoring import spread
 from certus.verify.noise_bits import noise_bits
 from certus.verify.perceptrons import MeanInterval, RowsGiven, rows_given
@@ -62,6 +64,8 @@ NO_GAP = 0.05
 CLIP, DELTA = 10.0, 0.05
 #: The flow: most columns by level, rows, and steps.
 NARROW, FLOWN, STEPS = {"quick": 16, "full": 128}, 20, 32
+#: Most columns whose draws are compared with the density, and draws: each is a flow.
+DRAWN, DRAWS_OF_FLOW = 4, 2_000
 FIX = "restore the model file, or fit again"
 
 
@@ -89,6 +93,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             n = FLOWN if plain.d <= NARROW["quick"] else 4
             chosen = rows.judged[:n]
             claims.append(_likelihood(model, plain, rows.X[chosen], rows.Z[chosen]))
+            if level == "full" and plain.d <= DRAWN:
+                claims.append(_drawn_claim(model, rows))
     return claims, bd.verdict(claims), rows.marks
 
 
@@ -317,7 +323,7 @@ def _errors(
     drawn = some[rng.integers(len(some), size=n)]
     noise, limit = rng.standard_normal((n, d)), math.sqrt(chi2.isf(CUT, d))
     length = np.linalg.norm(noise, axis=1, keepdims=True)
-    while (length > limit).any():  # drawn again, so that the law is a cut normal
+    while (length > limit).any():  # drawn again, so that it is a cut normal
         long = length[:, 0] > limit
         noise[long] = rng.standard_normal((int(long.sum()), d))
         length = np.linalg.norm(noise, axis=1, keepdims=True)
@@ -394,6 +400,15 @@ def _likelihood(model: Any, plain: PlainDenoiser, X: Array, Z: Array) -> Claim:
         objective="log N(z; 0, I) at the end of the probability flow plus the integral "
         "of its divergence",
     )
+
+
+def _drawn_claim(model: Any, rows: RowsGiven) -> Claim:
+    """Whether rows that are drawn have the density that ``score_samples`` states."""
+    if model.sampler == "ddpm" or float(model.guidance) != 1.0:
+        told = "score_samples is about draws by the flow without guidance, not these"
+        return bd.refused("sample_density", told, 'sampler="heun" and guidance=1')
+    scaling, around = ColumnScaling.of(model, rows.X), StartMixture.around(rows.Z)
+    return draws_claim(model, scaling, around, "full", draws=DRAWS_OF_FLOW)
 
 
 def _log_density(model: Any, plain: PlainDenoiser, Z: Array, steps: int) -> Array:

@@ -6,8 +6,9 @@ For a set B and a number c, both fixed before the draws, rows x with density p h
 
 Both sides are means of bounded numbers: the left of c/p ≤ 1 over rows that the model
 draws, the right the share of uniform points of B with p ≥ c. B is the ellipsoid of the
-heaviest component of a mixture that is close to p, of radius √d, so that in any
-dimension both sides are seen often. A wrong sign, a lost constant or a map in the wrong
+heaviest component of a mixture that is close to p, or of a normal distribution with
+the rows' mean and covariance, of radius √d, so that in any dimension both sides are
+seen often. A wrong sign, a lost constant or a map in the wrong
 direction makes the sides differ.
 """
 
@@ -76,6 +77,14 @@ class StartMixture(NamedTuple):
     factors: Array
 
     @classmethod
+    def around(cls, Z: Array) -> StartMixture:
+        """One normal distribution, with the mean and the covariance of rows."""
+        mean, d = Z.mean(axis=0), Z.shape[1]
+        C = (Z - mean).T @ (Z - mean) / len(Z) + 1e-6 * np.eye(d)
+        factor = np.linalg.inv(np.linalg.cholesky(C)).T
+        return cls(np.ones(1), mean[None], C[None], factor[None])
+
+    @classmethod
     def of(cls, model: Any, d: int) -> StartMixture:
         """From a fitted mixture's weights, means and covariances."""
         means = data.fitted(model, "means_", (None, d), finite=True)
@@ -99,10 +108,16 @@ class StartMixture(NamedTuple):
 
 
 def draws_claim(
-    model: Any, scaling: ColumnScaling, mix: StartMixture, level: str
+    model: Any,
+    scaling: ColumnScaling,
+    mix: StartMixture,
+    level: str,
+    *,
+    said: str = "score_samples",
+    draws: int | None = None,
 ) -> Claim:
-    """Whether rows that are drawn have the density that is stated."""
-    n, rng = DRAWS[level], np.random.default_rng(0)
+    """Whether rows that are drawn have the density that the method ``said`` states."""
+    n, rng = draws or DRAWS[level], np.random.default_rng(0)
     volume = float(scaling.volume().x)
     k, d = int(np.argmax(mix.shares)), mix.means.shape[1]
     F, radius = mix.factors[k], math.sqrt(d)
@@ -116,14 +131,15 @@ def draws_claim(
         return mix.means[k] + np.linalg.solve(F.T, g.T).T
 
     def log_p(Z: Array) -> Array:
-        found = model.score_samples(scaling.rows(scaling.outer(Z)))
+        found = getattr(model, said)(scaling.rows(scaling.outer(Z)))
         return np.asarray(found, dtype=np.float64) + volume
 
     log_vol = 0.5 * d * math.log(math.pi) - math.lgamma(d / 2 + 1)
     log_vol += d * math.log(radius) - float(np.log(F.diagonal()).sum())
     log_c = float(np.quantile(log_p(points(512)), 0.2))
-    drawn = np.asarray(model.sample(n, random_state=1)).reshape(n, -1)
-    Z = scaling.inner(drawn).x
+    drawn = model.sample(n, random_state=1)
+    drawn = drawn[0] if isinstance(drawn, tuple) else drawn  # with classes
+    Z = scaling.inner(np.asarray(drawn).reshape(n, -1)).x
     inside = np.linalg.norm((Z - mix.means[k]) @ F, axis=1) <= radius
     v, about = np.zeros(n), log_p(Z[inside])
     v[inside] = np.where(about >= log_c, np.exp(np.minimum(log_c - about, 0.0)), 0.0)
@@ -151,7 +167,7 @@ def draws_claim(
     met = True if agree else (False if refuted else None)
     detail = f"rows drawn have the stated density, within {sure:.3g} % of a volume"
     if refuted:
-        detail = "rows drawn do not have the density that score_samples states"
+        detail = f"rows drawn do not have the density that {said} states"
     elif not agree:
         detail = f"rows drawn have the stated density within {sure:.3g} % of a volume"
     return Claim(

@@ -9,6 +9,8 @@
   verifier's own; ``importance_bound``: the same with log of a mean over draws.
 - ``bits_per_dimension``: of rows that take evenly spaced values, the bound of the
   probability that a draw rounds to the row.
+- ``sample_density``: whether draws have the density that ``log_likelihood`` states, for
+  few columns, linear networks or, on level "full", at most two components.
 - ``integrated_likelihood``: log p(x) between two bounds, by cells of the plane.
 - ``gain_over_pca``: the bound minus the likelihood of the best probabilistic PCA.
 """
@@ -26,6 +28,7 @@ from certus.verify import deciding as bd
 from certus.verify.balls import ErrorBall
 from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.deciding import Number, U, gamma
+from certus.verify.drawn_density import ColumnScaling, StartMixture, draws_claim
 from certus.verify.gaussian_factors import best_isotropic
 from certus.verify.language.scoring import spread
 from certus.verify.perceptrons import (
@@ -45,6 +48,8 @@ __all__ = ["READERS", "Statement", "check"]
 SOME, DRAWS = {"quick": 200, "full": 2_000}, {"quick": 16, "full": 64}
 #: Rows whose likelihood is integrated, and cells of the plane.
 ROWS_IN, CELLS = {"quick": 10, "full": 50}, {"quick": 4_000, "full": 60_000}
+#: Most columns whose draws are compared with the density, and draws.
+DRAWN, DRAWS_OF_ROWS = 8, 4_000
 #: How far codes and rows may be off, as a share of 1 + their size.
 NEAR = 1e-6
 #: Nats of a row by which a linear network may be below the best one.
@@ -95,6 +100,11 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             claims.append(
                 _integral_claim(plain, Z[chosen][:n], few, CELLS[given.level])
             )
+        known = linear or (given.level == "full" and plain.k <= 2)
+        if plain.normal and not plain.classes and known and plain.d <= DRAWN:
+            scaling, around = ColumnScaling.of(model, rows.X), StartMixture.around(Z)
+            words: Any = {"said": "log_likelihood", "draws": DRAWS_OF_ROWS}
+            claims.append(draws_claim(model, scaling, around, given.level, **words))
         if S is not None and not linear and not plain.classes:
             ppca = _ppca_scores(Z, S, plain.k, Z[chosen])
             claims.append(_gain_claim(bounds.elbo, ppca, plain.k))

@@ -1,10 +1,10 @@
 """Rows that a generator made beside real ones: modes, and a critic of our own.
 
-- ``modes``: cells around some real rows that lie far apart. Which share of made rows
-  each cell gets has an interval of Clopper and Pearson; made rows are independent draws
-  of the verifier's, so that it holds for these cells whatever the fit did.
+- ``modes``: cells around some real rows that lie far apart. Which share of drawn rows
+  each cell gets has an interval of Clopper and Pearson; the verifier draws these rows
+  independently, so that it holds for these cells whatever the fit did.
 - ``fresh_critic``: a logistic regression on random cosines, fitted to tell rows from
-  made rows and judged on others. Its value is a lower bound of the Jensen–Shannon
+  drawn rows and judged on others. Its value is a lower bound of the Jensen–Shannon
   divergence against the generator as it is, whatever its own critic believes.
 """
 
@@ -30,7 +30,7 @@ COSINES, LEARN, PENALTY, STEPS, CLIP = 200, 4_000, 1e-3, 8, 4.0
 
 
 def mode_claim(Z: Array, made: Array) -> Claim:
-    """The least share that made rows have in a cell, as a share of the real one."""
+    """The least share that drawn rows have in a cell, as a share of the real one."""
     known = Z[np.linspace(0, len(Z) - 1, min(len(Z), FROM)).astype(int)]
     centres = _apart(known, min(CELLS, len(known)))
     real, drawn = (_counts(rows, centres) for rows in (known, made))
@@ -43,14 +43,14 @@ def mode_claim(Z: Array, made: Array) -> Claim:
     told = (
         f"each of {len(centres)} groups of rows has at least {worst:.2g} of its real "
     )
-    told += f"share among made rows; {n:,} were drawn"
+    told += f"share among drawn rows; {n:,} were drawn"
     if lost:
         told = f"{lost} of {len(centres)} groups of rows are hardly ever made: below "
         told += f"{MISSED:g} of their real share"
     return Claim(
         *("modes", Strength.STATISTICAL, worst, None, not lost),
         objective="least lower bound, over cells around rows that lie far apart, of "
-        "the share of made rows by the share of real rows",
+        "the share of drawn rows by the share of real rows",
         theorem="Clopper and Pearson for each cell, all together",
         assumptions=("the verifier's random numbers are independent",),
         delta=DELTA,
@@ -110,7 +110,7 @@ def fresh_claim(
     s, t = -np.logaddexp(0.0, -S), -np.logaddexp(0.0, T)
     value = 0.5 * float(s.mean() + t.mean()) + math.log(2)
     about = (
-        "JS ≥ ½(mean of log D over rows + mean of log(1 − D) over made rows) + log 2 "
+        "JS ≥ ½(mean of log D over rows + mean of log(1 − D) over drawn rows) + log 2 "
     )
     about += "for a logistic regression D on random cosines, which was fitted on others"
     told_of = (
