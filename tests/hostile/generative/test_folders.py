@@ -78,5 +78,5 @@ def test_folders_that_hold_no_pictures_are_refused(tmp_path: Path) -> None:
 
 def test_pictures_of_unequal_sizes_are_refused(folder: Path) -> None:
     Image.fromarray(np.zeros((5, 4), np.uint8)).save(folder / "dark" / "odd.png")
-    with pytest.raises(ValueError, match="odd.png|size|shape"):
+    with pytest.raises(ValueError, match=r"odd\.png"):
         Diffusion(**QUICK).fit(folder)
