@@ -277,6 +277,23 @@ def test_nothing_outside_the_networks_loads_torch():
     assert done.stdout.strip() == "False"
 
 
+def test_closed_forms_of_generative_models_load_no_torch():
+    """Divergences, transport, equations and examinations; networks alone need it."""
+    code = (
+        "import sys, certus.generative as g\n"
+        "networks = {'SamplePictures', 'WassersteinBound', 'descent_ascent',\n"
+        "            'wasserstein_bound'}\n"
+        "assert networks < set(g._WHERE)\n"
+        "for name in sorted(set(g._WHERE) - networks): getattr(g, name)\n"
+        "print(g.mmd([[0.0], [1.0]], [[0.5], [2.0]]) is not None,\n"
+        "      g.jensen_shannon([0.5, 0.5], [0.9, 0.1]) > 0.1, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "True", "False"]
+
+
 def test_without_torch_the_remedy_is_named():
     code = (
         "import sys; sys.modules['torch'] = None\n"

@@ -79,8 +79,8 @@ class VariationalAutoencoder(TransformerMixin, ExplicitModel):
     n_components : int, default=2
         Number of components. They are the numbers in a code.
     likelihood : {"normal", "bernoulli"}, default="normal"
-        Distribution of a row, given its code. "bernoulli" is for values from 0 to 1,
-        such as grey values; the others are standardised, with one σ² for all columns.
+        Law of a row, given its code. "bernoulli" is for values from 0 to 1, such as
+        grey values; the others are standardised, with one σ² for all columns.
     hidden_layer_sizes : tuple of int, default=(128, 128)
         Number of units in each hidden layer. The decoder has them in reverse. With ()
         both networks are linear.
