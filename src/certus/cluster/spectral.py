@@ -31,6 +31,7 @@ from certus.base import (
     generator_of,
     validate_data,
 )
+from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.cluster.kmeans import KMeans
 from certus.edge_kernels import product
@@ -106,6 +107,11 @@ class SpectralClustering(ClusterMixin, Model):
     certificate_ : Certificate
         What the verifier found.
 
+    Notes
+    -----
+    A fit is one eigendecomposition and a short k-means. It cannot be stopped and
+    resumed; callbacks see its beginning and its end.
+
     Examples
     --------
     >>> from certus.cluster import SpectralClustering
@@ -169,12 +175,13 @@ class SpectralClustering(ClusterMixin, Model):
         n, k = W.shape[0], int(self.n_clusters)
         if n < k:
             raise ValueError(f"n_samples={n} should be >= n_clusters={k}.")
-        self.affinity_matrix_ = W
+        self.affinity_matrix_, monitor = W, Monitor(self, X, None)
         count = k if self.n_components is None else int(self.n_components)
         rng = generator_of(self.random_state)
         V, root = self._vectors(W, min(max(count, k), n), rng)
         maps = V[:, :count] / root[:, None]
         self.labels_ = self._grouped(maps, k, rng)
+        monitor.close({})
         return Fitted(Evidence("graph_cut", CutWitness(V)), X, None)
 
     def _check(self) -> None:

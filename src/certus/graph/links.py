@@ -18,6 +18,7 @@ from scipy.sparse import linalg as sparse_linalg
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Fitted, Model, certified_fit, check_number, generator_of
+from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.edge_kernels import product
 from certus.edges import read_graph
@@ -80,6 +81,11 @@ class LinkPredictor(Model):
     certificate_ : Certificate
         What the verifier found.
 
+    Notes
+    -----
+    A fit is one eigendecomposition, which cannot be stopped and resumed. Callbacks see
+    its beginning and its end.
+
     Examples
     --------
     >>> from certus.graph import LinkPredictor, stochastic_block_model
@@ -126,6 +132,7 @@ class LinkPredictor(Model):
         check_number("delta", self.delta, 0, 1, open_low=True)
         check_number("tol", self.tol)
         A, _ = read_graph(graph)
+        monitor = Monitor(self, graph, None)
         rng = generator_of(self.random_state)
         self.held_edges_, self.held_non_edges_ = _held_out(
             A, self.validation_fraction, rng
@@ -143,6 +150,7 @@ class LinkPredictor(Model):
             values, V = sparse_linalg.eigsh(times, k, which="LA", v0=start)
         order = np.argsort(-values)[:k]
         self.eigenvalues_, self.eigenvectors_ = values[order], V[:, order]
+        monitor.close({})
         return Fitted(Evidence("links"), (None, graph), None)
 
     def decision_function(self, pairs: ArrayLike) -> Array:

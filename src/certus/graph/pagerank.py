@@ -45,6 +45,8 @@ class PersonalizedPageRank(Model):
         Target of the certificate's primary claim.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    warm_start : bool, default=False
+        Whether to start from the last fit.
 
     Attributes
     ----------
@@ -76,11 +78,13 @@ class PersonalizedPageRank(Model):
         max_iter: int = 1000,
         tol: float = 1e-8,
         max_time: float | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.damping = damping
         self.max_iter = max_iter
         self.tol = tol
         self.max_time = max_time
+        self.warm_start = warm_start
 
     @certified_fit
     def fit(self, graph: GraphLike, y: Column = None) -> Any:
@@ -107,7 +111,7 @@ class PersonalizedPageRank(Model):
         back = sparse.csr_array(A.T)
         share = np.divide(1.0, out, out=np.zeros_like(out), where=out > 0)
         damping, stop = float(self.damping), out == 0
-        pi, status = v.copy(), Status.MAX_ITER
+        pi, status = self._first(v), Status.MAX_ITER
         for step in range(1, int(self.max_iter) + 1):
             self.n_iter_ = step
             new = damping * (product(back, pi * share) + pi[stop].sum() * v)
@@ -126,6 +130,11 @@ class PersonalizedPageRank(Model):
         self.history_ = monitor.history
         monitor.close({})
         return Fitted(Evidence("pagerank"), (None, graph), y, None, status)
+
+    def _first(self, v: Array) -> Array:
+        """Where the iteration begins: v, or the scores of the last fit."""
+        last = getattr(self, "scores_", None) if self.warm_start else None
+        return v.copy() if last is None or last.shape != v.shape else last.copy()
 
 
 def _beginnings(y: Column, n: int, names: list[Any] | None) -> Array:

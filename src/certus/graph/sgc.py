@@ -82,6 +82,8 @@ class SGCClassifier(ClassifierMixin, Estimator):
         Target of the certificate's primary claim.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    warm_start : bool, default=False
+        Whether to start from the last fit.
 
     Attributes
     ----------
@@ -128,6 +130,7 @@ class SGCClassifier(ClassifierMixin, Estimator):
         max_iter: int = 100,
         tol: float = 1e-6,
         max_time: float | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.n_steps = n_steps
         self.C = C
@@ -137,6 +140,7 @@ class SGCClassifier(ClassifierMixin, Estimator):
         self.max_iter = max_iter
         self.tol = tol
         self.max_time = max_time
+        self.warm_start = warm_start
 
     @certified_fit
     def fit(
@@ -191,7 +195,11 @@ optional
             store_logistic(self, W, dtype)
             return monitor.step(objective, gap, self._learned)
 
-        start = Start(np.zeros((Z.shape[1] + 1, 1 if k == 2 else k)))
+        first = np.zeros((Z.shape[1] + 1, 1 if k == 2 else k))
+        if self.warm_start and hasattr(self, "coef_"):
+            last = np.vstack([self.coef_.T, self.intercept_])
+            first = last.astype(np.float64) if last.shape == first.shape else first
+        start = Start(first)
         penalty = penalty_of(float(self.C), 0.0, rows.total)
         limits, free = limits_of(self, on_step), bool(self.fit_intercept)
         solution, _ = solve_logistic(rows, k, penalty, free, start, limits)

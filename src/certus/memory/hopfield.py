@@ -69,6 +69,9 @@ class HopfieldNetwork(MemoryModel):
         and over the patterns in a fit with ``rule="margin"``.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    warm_start : bool, default=False
+        Whether to start from the last fit. Only ``rule="margin"`` has sweeps that go
+        on; the other rules are solved at once.
 
     Attributes
     ----------
@@ -81,6 +84,8 @@ class HopfieldNetwork(MemoryModel):
         are; −1 for a pattern with a unit that has no margin.
     values_ : ndarray of shape (2,)
         The two values that ``predict`` returns: 0 and 1 if the patterns had those.
+    duals_ : ndarray of shape (n_features, n_samples)
+        For ``rule="margin"``: how much each pattern counts for each unit.
     n_iter_ : int
         Sweeps of the fit.
     history_ : dict
@@ -117,6 +122,7 @@ class HopfieldNetwork(MemoryModel):
         fit_intercept: bool = False,
         max_iter: int = 1000,
         max_time: float | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.rule = rule
         self.binarize = binarize
@@ -124,6 +130,7 @@ class HopfieldNetwork(MemoryModel):
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.max_time = max_time
+        self.warm_start = warm_start
 
     @certified_fit
     def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
@@ -146,6 +153,9 @@ class HopfieldNetwork(MemoryModel):
         monitor = Monitor(self, X, None, None, self.max_time)
         found = self._store(x, monitor)
         self.weights_, self.intercept_ = found.weights, found.intercept
+        self.__dict__.pop("duals_", None)
+        if found.duals is not None:
+            self.duals_ = found.duals
         self.radius_ = storing.radii(x, self.weights_, self.intercept_)
         zeros = bool(np.isin(X, (0.0, 1.0)).all() and (X == 0).any())
         self.values_ = np.array([0.0 if zeros else -1.0, 1.0])
@@ -159,7 +169,10 @@ class HopfieldNetwork(MemoryModel):
             return storing.hebb(x, self.fit_intercept)
         if self.rule == "projection":
             return storing.projection(x, self.fit_intercept)
-        return storing.margin(x, self.fit_intercept, self, monitor)
+        last = getattr(self, "duals_", None) if self.warm_start else None
+        if last is not None and last.shape != x.T.shape:
+            last = None
+        return storing.margin(x, self.fit_intercept, self, monitor, last)
 
     def _attributes(self) -> dict[str, Any]:
         names = ("weights_", "intercept_", "radius_", "values_", "n_iter_")

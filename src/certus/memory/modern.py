@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.memory.patterns import MemoryModel
 from certus.typing import Array, ArrayLike
@@ -71,7 +72,9 @@ class ModernHopfield(MemoryModel):
     Notes
     -----
     A fit costs O(s²·d) for s patterns of d numbers, a step of ``predict`` O(s·d) for
-    each row. The number of random patterns that can be stored grows exponentially in d.
+    each row. The fit is one pass over all pairs of patterns: there is nothing to
+    resume, and callbacks see its beginning and its end. The number of random patterns
+    that can be stored grows exponentially in d.
 
     Examples
     --------
@@ -110,7 +113,7 @@ class ModernHopfield(MemoryModel):
         check_number("tol", self.tol, open_low=True)
         check_number("max_iter", self.max_iter, 1, integer=True)
         X = self._rows(X, first=True)
-        self.patterns_ = X.copy()
+        self.patterns_, monitor = X.copy(), Monitor(self, X, None)
         self.beta_ = 1.0
         rows = X.astype(np.float64)
         if self.beta == "auto":
@@ -121,6 +124,7 @@ class ModernHopfield(MemoryModel):
             self.beta_ = float(self.beta)
         self.radius_ = _radii(rows, self.beta_, float(self.tol))
         self.n_iter_ = 1
+        monitor.close({})
         return Fitted(Evidence("memory"), X, None)
 
     def predict(self, X: Any) -> Array:

@@ -39,6 +39,7 @@ class Stored(NamedTuple):
     status: Status = Status.SOLVED
     unit: int | None = None
     combination: Array | None = None
+    duals: Array | None = None
 
 
 def hebb(x: Array, intercept: bool) -> Stored:
@@ -60,12 +61,16 @@ def projection(x: Array, intercept: bool) -> Stored:
     return Stored(W, P[:n, n].copy() if intercept else np.zeros(n))
 
 
-def margin(x: Array, intercept: bool, model: Any, monitor: Monitor) -> Stored:
-    """The widest margin of each unit, by dual coordinates."""
+def margin(
+    x: Array, intercept: bool, model: Any, monitor: Monitor, start: Array | None = None
+) -> Stored:
+    """The widest margin of each unit, by dual coordinates, from those of ``start``."""
     s, n = x.shape
     K = x @ x.T + (1.0 if intercept else 0.0)
-    duals, forces = np.zeros((n, s)), np.zeros((n, s))
-    norms, sums = np.zeros(n), np.zeros(n)
+    duals = np.zeros((n, s)) if start is None else start.copy()
+    sums = duals.sum(axis=1)
+    forces = (duals * x.T) @ K * x.T - sums[:, None]
+    norms = np.einsum("ij,ij->i", duals, forces)
     status, done, test = Status.MAX_ITER, 0, TESTED
     unit, weights = None, None
     try:
@@ -100,7 +105,7 @@ def margin(x: Array, intercept: bool, model: Any, monitor: Monitor) -> Stored:
     size = np.sqrt(np.square(W).sum(axis=1) + np.square(b))
     scale = np.where(size > 0, size, 1.0)
     kept = W / scale[:, None], b / scale
-    return Stored(*kept, max(done, 1), status, unit, weights)
+    return Stored(*kept, max(done, 1), status, unit, weights, duals)
 
 
 def _rests(forces: Array, norms: Array, sums: Array) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from certus.base import Fitted, as_array, certified_fit
+from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.memory import willshaw_kernels as kernels
 from certus.memory.patterns import MemoryModel, as_ones, check_binarize
@@ -57,7 +58,8 @@ class WillshawMemory(MemoryModel):
     -----
     A row with r ones takes r·n/64 operations. The most information, n² ln 2 bits, is
     stored with r = log₂ n ones in a pattern and n² ln 2/r² patterns: then half of the
-    synapses are on.
+    synapses are on. A fit is one product of matrices: there is nothing to resume, and
+    callbacks see its beginning and its end.
 
     Examples
     --------
@@ -86,11 +88,12 @@ class WillshawMemory(MemoryModel):
         """
         check_binarize(self.binarize)
         X = self._rows(X, first=True)
-        cues = as_ones(X, self.binarize)
+        cues, monitor = as_ones(X, self.binarize), Monitor(self, X, y)
         targets = cues if y is None else self._targets(y, len(X))
         self.weights_ = (targets.T.astype(np.float32) @ cues.astype(np.float32)) > 0
         self.fill_ = float(self.weights_.mean())
         self.flat_ = bool(y is not None and np.ndim(as_array(y)) == 1)
+        monitor.close({})
         return Fitted(Evidence("memory"), X, y)
 
     def _targets(self, y: Any, n: int) -> Array:

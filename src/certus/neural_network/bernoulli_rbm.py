@@ -64,6 +64,9 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         Seed or generator of all random numbers.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    warm_start : bool, default=False
+        Whether to start from the last fit. The chains and
+        the random numbers go on too: two fits of 5 passes are one of 10.
 
     Attributes
     ----------
@@ -75,6 +78,8 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         Constants b of the visible units.
     h_samples_ : ndarray of shape (batch_size, n_components)
         Hidden states of the chains.
+    fit_random_state_ : RandomState
+        The generator as the fit left it, from which a warm start goes on.
     history_ : dict
         Mean pseudo-likelihood of up to 1,000 rows with its sign changed
         (``objective``), and seconds, after each pass; ``gap`` is not known.
@@ -100,6 +105,7 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         verbose: int = 0,
         random_state: RandomState = None,
         max_time: float | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.n_components = n_components
         self.learning_rate = learning_rate
@@ -108,6 +114,7 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         self.verbose = verbose
         self.random_state = random_state
         self.max_time = max_time
+        self.warm_start = warm_start
 
     @certified_fit
     def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
@@ -122,8 +129,7 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         """
         self._check()
         X = self._read(X, first=True)
-        rng = check_random_state(self.random_state)
-        self._begin(X, rng)
+        rng = self._begin_or_go_on(X)
         monitor = Monitor(self, X, None, None, self.max_time)
         n, size, status = X.shape[0], int(self.batch_size), Status.SOLVED
         count = -(-n // size)
@@ -304,6 +310,18 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
             check_is_fitted(self)
         kinds = [np.float64, np.float32]
         return validate_data(self, X, accept_sparse="csr", dtype=kinds, reset=first)
+
+    def _begin_or_go_on(self, X: Matrix) -> np.random.RandomState:
+        """The generator of a fit, from first weights or from those of the last fit."""
+        shape = (int(self.n_components), X.shape[1])
+        if self.warm_start and hasattr(self, "fit_random_state_"):
+            alike = self.components_.shape == shape
+            if alike and len(self.h_samples_) == int(self.batch_size):
+                return self.fit_random_state_
+        rng = check_random_state(self.random_state)
+        self._begin(X, rng)
+        self.fit_random_state_ = rng
+        return rng
 
     def _begin(self, X: Matrix, rng: np.random.RandomState) -> None:
         """First weights and chains, drawn as scikit-learn draws them."""

@@ -48,7 +48,7 @@ TOGETHER = 1024
 
 
 def _count_nodes(X: Any, y: Any, graph: GraphLike | None) -> int | None:
-    """How many nodes there are; edges say nothing of the last ones without any."""
+    """How many nodes there are; a list of edges leaves out nodes without one."""
     if X is not None:
         return int(np.shape(X)[0])
     if not isinstance(graph, list | tuple) or np.ndim(y) != 1:
@@ -60,8 +60,17 @@ def _count_nodes(X: Any, y: Any, graph: GraphLike | None) -> int | None:
 class _GraphLabels(ClassifierMixin, Estimator):
     """What propagation and spreading share; abstract."""
 
+    #: Columns of the system beside those of the classes.
+    _more = 0
+
     def _solution(
-        self, W: Matrix, same: bool, codes: Array, k: int, on_step: OnStep
+        self,
+        W: Matrix,
+        same: bool,
+        codes: Array,
+        k: int,
+        on_step: OnStep,
+        start: Array | None,
     ) -> SystemSolution:
         raise NotImplementedError
 
@@ -94,8 +103,12 @@ class _GraphLabels(ClassifierMixin, Estimator):
         same = graph is not None or self.kernel == "rbf" or is_symmetric(W)
         if self.graph_ is not None and not sparse.issparse(W):
             W = W.copy()  # it is overwritten
-        found = self._solution(W, same, codes[order], len(self.classes_), on_step)
-        back = np.argsort(order)
+        k, back = len(self.classes_), np.argsort(order)
+        start = self._last_solution(n, k)
+        start = None if start is None else start[order]
+        found = self._solution(W, same, codes[order], k, on_step, start)
+        if self.warm_start and found.Z is not None:
+            self.solution_ = found.Z[back]
         F, steps = found.F[back], found.steps
         steps = None if steps is None else steps[back]
         totals = F.sum(axis=1)
@@ -109,6 +122,12 @@ class _GraphLabels(ClassifierMixin, Estimator):
         rows = given if graph is not None else X
         told = y if isinstance(y, Mapping) else line
         return Fitted(Evidence("propagation", witness), rows, told, None, found.status)
+
+    def _last_solution(self, n: int, k: int) -> Array | None:
+        """What the last fit solved for, if it had as many nodes and classes."""
+        last = self.__dict__.pop("solution_", None)
+        fits = self.warm_start and last is not None and len(last) == n
+        return last if fits and last.shape[1] - self._more == k else None
 
     def _check(self) -> None:
         if not callable(self.kernel):
@@ -173,7 +192,7 @@ class _GraphLabels(ClassifierMixin, Estimator):
             return self.label_distributions_.copy()
         if self.X_ is None:
             raise ValueError(
-                "This model was fitted on a graph, which says nothing of new rows. "
+                "This model was fitted on a graph, so it cannot predict for new rows. "
                 "Call predict() for the nodes of the fit, or fit again with them."
             )
         rows = self._read_X(X, reset=False)
@@ -253,6 +272,8 @@ class LabelPropagation(_GraphLabels):
         Number of processes that look for neighbours.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    warm_start : bool, default=False
+        Whether to start from the last fit.
 
     Attributes
     ----------
@@ -266,6 +287,8 @@ class LabelPropagation(_GraphLabels):
         Probabilities of the classes of each row; zeros where no path leads to a label.
     transduction_ : ndarray of shape (n_samples,)
         The most probable class of each row; the first where nothing is known.
+    solution_ : ndarray of shape (n_samples, n_classes + 1)
+        What was solved for, with ``warm_start=True`` only: the next fit starts there.
     n_iter_ : int
         Iterations made; 1 for a system that was factored.
     history_ : dict
@@ -282,6 +305,8 @@ class LabelPropagation(_GraphLabels):
     (array([0.667, 0.333]), True)
     """
 
+    _more = 1  # the mean number of steps to a label
+
     def __init__(
         self,
         kernel: str | Callable[..., Any] = "rbf",
@@ -292,6 +317,7 @@ class LabelPropagation(_GraphLabels):
         tol: float = 1e-3,
         n_jobs: int | None = None,
         max_time: float | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -300,6 +326,7 @@ class LabelPropagation(_GraphLabels):
         self.tol = tol
         self.n_jobs = n_jobs
         self.max_time = max_time
+        self.warm_start = warm_start
 
     @certified_fit
     def fit(self, X: Any, y: Any, *, graph: Any = None) -> Any:
@@ -318,9 +345,15 @@ optional
         return self._fit(X, y, graph)
 
     def _solution(
-        self, W: Matrix, same: bool, codes: Array, k: int, on_step: OnStep
+        self,
+        W: Matrix,
+        same: bool,
+        codes: Array,
+        k: int,
+        on_step: OnStep,
+        start: Array | None,
     ) -> SystemSolution:
-        return solve_clamped(W, same, codes, k, int(self.max_iter), on_step)
+        return solve_clamped(W, same, codes, k, int(self.max_iter), on_step, start)
 
 
 class LabelSpreading(_GraphLabels):
@@ -361,6 +394,8 @@ class LabelSpreading(_GraphLabels):
         Number of processes that look for neighbours.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    warm_start : bool, default=False
+        Whether to start from the last fit.
 
     Attributes
     ----------
@@ -375,6 +410,8 @@ class LabelSpreading(_GraphLabels):
         label.
     transduction_ : ndarray of shape (n_samples,)
         The class with the largest score; the first where nothing is known.
+    solution_ : ndarray of shape (n_samples, n_classes)
+        What was solved for, with ``warm_start=True`` only: the next fit starts there.
     n_iter_ : int
         Iterations made; 1 for a system that was factored.
     history_ : dict
@@ -402,6 +439,7 @@ class LabelSpreading(_GraphLabels):
         tol: float = 1e-3,
         n_jobs: int | None = None,
         max_time: float | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -411,6 +449,7 @@ class LabelSpreading(_GraphLabels):
         self.tol = tol
         self.n_jobs = n_jobs
         self.max_time = max_time
+        self.warm_start = warm_start
 
     @certified_fit
     def fit(self, X: Any, y: Any, *, graph: Any = None) -> Any:
@@ -432,7 +471,13 @@ optional
         return self._fit(X, y, graph)
 
     def _solution(
-        self, W: Matrix, same: bool, codes: Array, k: int, on_step: OnStep
+        self,
+        W: Matrix,
+        same: bool,
+        codes: Array,
+        k: int,
+        on_step: OnStep,
+        start: Array | None,
     ) -> SystemSolution:
         most, alpha = int(self.max_iter), float(self.alpha)
-        return solve_spread(W, same, codes, k, alpha, most, on_step)
+        return solve_spread(W, same, codes, k, alpha, most, on_step, start)

@@ -53,6 +53,7 @@ class SystemSolution(NamedTuple):
     steps: Array | None  # mean number of steps to a label, for the clamped system
     n_iter: int
     status: Status
+    Z: Array | None = None  # what was solved for, from which another fit may start
 
 
 def rbf_weights(X: Matrix, gamma: float) -> Array:
@@ -143,11 +144,18 @@ def one_hot(codes: Array, k: int) -> Array:
 
 
 def solve_clamped(
-    W: Matrix, same: bool, codes: Array, k: int, max_iter: int, on_step: OnStep
+    W: Matrix,
+    same: bool,
+    codes: Array,
+    k: int,
+    max_iter: int,
+    on_step: OnStep,
+    start: Array | None = None,
 ) -> SystemSolution:
     """The harmonic function with the labels as its boundary.
 
-    ``same`` says whether W is symmetric; a dense W is overwritten.
+    ``same`` says whether W is symmetric; a dense W is overwritten. ``start`` is the Z
+    of an earlier solution.
     """
     W = without_loops(W)
     known = codes >= 0
@@ -163,12 +171,16 @@ def solve_clamped(
     inner = part(W, free, free)
     left = 1.0 / scale if same else 1.0 / d
     system = System(inner, left, left if same else scale, same, 1.0)
-    Z, n_iter, status = _solved(system, right * scale[:, None], max_iter, on_step)
+    first = None if start is None else start[free] * scale[:, None]
+    right *= scale[:, None]
+    Z, n_iter, status = _solved(system, right, max_iter, on_step, first)
     Z /= scale[:, None]
     F = Y
     F[free] = _shares(Z[:, :k])
     steps[free] = Z[:, k]
-    return SystemSolution(F, steps, n_iter, status)
+    whole = np.zeros((len(codes), k + 1))
+    whole[free] = Z
+    return SystemSolution(F, steps, n_iter, status, whole)
 
 
 class System(NamedTuple):
@@ -220,21 +232,36 @@ def solve_spread(
     alpha: float,
     max_iter: int,
     on_step: OnStep,
+    start: Array | None = None,
 ) -> SystemSolution:
     """(1 − α)(I − αS)⁻¹ Y, with degrees that are sums of columns.
 
-    ``same`` says whether W is symmetric; a dense W is overwritten.
+    ``same`` says whether W is symmetric; a dense W is overwritten. ``start`` is the Z
+    of an earlier solution.
     """
     W = without_loops(W)
     d = row_sums(W, axis=0)
     root = np.sqrt(np.where(d > 0, d, 1.0))
     system = System(W, alpha / root, 1.0 / root, same, alpha)
     right = (1.0 - alpha) * one_hot(codes, k)
-    Z, n_iter, status = _solved(system, right, max_iter, on_step)
-    return SystemSolution(np.maximum(Z, 0.0), None, n_iter, status)
+    Z, n_iter, status = _solved(system, right, max_iter, on_step, start)
+    return SystemSolution(np.maximum(Z, 0.0), None, n_iter, status, Z)
 
 
 def _solved(
+    system: System, B: Array, max_iter: int, on_step: OnStep, start: Array | None
+) -> tuple[Array, int, Status]:
+    """(I − S) Z = B, from a first Z: what that leaves of B is solved for."""
+    if start is None:
+        return _from_zero(system, B, max_iter, on_step)
+    R = system.residual(B, start)
+    if (_lengths(R) <= GOAL * _lengths(B)).all():
+        return start, 0, Status.SOLVED
+    more, n_iter, status = _from_zero(system, R, max_iter, on_step)
+    return start + more, n_iter, status
+
+
+def _from_zero(
     system: System, B: Array, max_iter: int, on_step: OnStep
 ) -> tuple[Array, int, Status]:
     """(I − S) Z = B by the method that suits its size."""
@@ -303,8 +330,12 @@ def _refined(system: System, B: Array, dtype: DTypeLike) -> tuple[Array, float]:
 
 def _norms(B: Array) -> Array:
     """Lengths of the columns; 1 for columns of zeros."""
-    found = np.sqrt(np.einsum("ij,ij->j", B, B))
+    found = _lengths(B)
     return np.where(found > 0, found, 1.0)
+
+
+def _lengths(B: Array) -> Array:
+    return np.asarray(np.sqrt(np.einsum("ij,ij->j", B, B)))
 
 
 def _in_rounds(

@@ -14,7 +14,12 @@ from typing import Any
 from certus.registry import ESTIMATORS, Row, load_class
 
 #: Networks outside of certus.neural_network.
-NETWORKS = ("NodeClassifier", "ContrastiveEncoder", "PairedEncoder")
+NETWORKS = (
+    "NodeClassifier",
+    "ContrastiveEncoder",
+    "MaskedAutoencoder",
+    "PairedEncoder",
+)
 
 
 class _Names(Mapping[str, Any]):

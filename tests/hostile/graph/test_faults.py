@@ -285,6 +285,83 @@ def test_callbacks_stop_iterations_of_graph_models():
     assert spy.steps == 2 and ranks.certificate_.status is Status.STOPPED
 
 
+@pytest.mark.parametrize(
+    "kind", [LabelPropagation, LabelSpreading], ids=lambda kind: kind.__name__
+)
+@pytest.mark.parametrize("given", ["edges", "rows"])
+def test_labels_go_on_from_the_last_iteration(kind, given):
+    more = {"alpha": 0.99} if kind is LabelSpreading else {}
+    if given == "edges":
+        (A, y), inputs = sparse_case(), {}
+        rows, inputs = None, {"graph": A}
+    else:  # a system that is not symmetric
+        rng = np.random.default_rng(0)
+        rows, inputs = rng.normal(size=(2100, 2)), {}
+        y = np.where(np.arange(2100) % 30 == 0, rows[:, 0] > 0, -1)
+        more["kernel"] = "knn"
+    whole = kind(max_iter=1000, **more).fit(rows, y, **inputs)
+    part = kind(max_iter=5, warm_start=True, **more).fit(rows, y, **inputs)
+    short = part.certificate_["propagation_error"].value
+    part.set_params(max_iter=1000).fit(rows, y, **inputs)
+    assert part.certificate_["propagation_error"].value < 1e-4 * short
+    np.testing.assert_allclose(
+        part.label_distributions_, whole.label_distributions_, atol=1e-7
+    )
+    part.fit(rows, y, **inputs)
+    assert part.n_iter_ <= 3  # there is nothing left to do
+    other = np.where(y >= 0, np.arange(len(y)) % 3, -1)
+    fresh = kind(max_iter=1000, **more).fit(rows, other, **inputs)
+    part.fit(rows, other, **inputs)  # other classes: it begins again
+    np.testing.assert_array_equal(part.label_distributions_, fresh.label_distributions_)
+
+
+def test_pagerank_goes_on_from_the_last_iteration():
+    A, _ = sparse_case()
+    whole = PersonalizedPageRank().fit(A)
+    part = PersonalizedPageRank(max_iter=4, warm_start=True).fit(A)
+    assert part.certificate_.met is False
+    part.set_params(max_iter=1000).fit(A)
+    assert part.n_iter_ == whole.n_iter_ - 4
+    np.testing.assert_array_equal(part.scores_, whole.scores_)
+    part.fit(A[:50, :50])  # another graph: it begins again
+    np.testing.assert_array_equal(
+        part.scores_, PersonalizedPageRank().fit(A[:50, :50]).scores_
+    )
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_convex_fit_on_a_graph_goes_on_from_the_last_coefficients(k):
+    y = np.where(Y < 0, -1, np.arange(50) // 5 % k)
+    options = {"C": 1e4, "tol": 1e-10}
+    whole = SGCClassifier(**options).fit(X, y, graph=GRAPH)
+    part = SGCClassifier(max_iter=2, warm_start=True, **options).fit(X, y, graph=GRAPH)
+    assert part.certificate_.met is False
+    part.set_params(max_iter=100).fit(X, y, graph=GRAPH)
+    assert part.certificate_.met and part.n_iter_[0] < whole.n_iter_[0]
+    part.fit(X, y, graph=GRAPH)
+    assert part.n_iter_[0] <= 1
+
+
+def test_callbacks_see_eigendecompositions():
+    class Ends:
+        begun = ended = 0
+
+        def setup(self, estimator, context): ...
+
+        def teardown(self, estimator, context): ...
+
+        def on_fit_task_begin(self, estimator, context):
+            self.begun += 1
+
+        def on_fit_task_end(self, estimator, context, **more):
+            self.ended += 1
+
+    for model in (LinkPredictor(2), SpectralClustering(2, affinity="precomputed")):
+        spy = Ends()
+        model.set_callbacks(spy).fit(GRAPH)
+        assert spy.begun == spy.ended == 1
+
+
 def test_a_convex_fit_on_a_graph_reports_its_steps():
     plain = SGCClassifier(C=1e4, tol=1e-12).fit(X, Y, graph=GRAPH)
     assert len(plain.history_["gap"]) >= 3 and plain.certificate_.met is not False

@@ -206,6 +206,60 @@ def test_a_callback_stops_a_memory_and_leaves_it_usable(model, rows):
     assert recalled.shape == rows.shape
 
 
+class Ends:
+    """Counts the beginnings and the ends of fits."""
+
+    begun = ended = 0
+
+    def setup(self, estimator, context): ...
+
+    def teardown(self, estimator, context): ...
+
+    def on_fit_task_begin(self, estimator, context):
+        self.begun += 1
+
+    def on_fit_task_end(self, estimator, context, **more):
+        self.ended += 1
+
+
+@pytest.mark.parametrize("model", [ModernHopfield(), WillshawMemory()])
+def test_callbacks_see_a_memory_that_is_stored_at_once(model):
+    spy = Ends()
+    model.set_callbacks(spy).fit(np.maximum(X, 0))
+    assert spy.begun == spy.ended == 1
+
+
+@pytest.mark.parametrize("more", [{}, {"batch_size": 4}])
+def test_two_short_fits_of_a_machine_are_one_long_fit(more, tmp_path):
+    rows, options = np.maximum(X, 0), {"random_state": 0, **more}
+    whole = BernoulliRBM(4, n_iter=8, **options).fit(rows)
+    part = BernoulliRBM(4, n_iter=8, max_time=0.0, **options).fit(rows)
+    assert len(part.history_["objective"]) == 1
+    part = certus.load(part.save(tmp_path / "part.certus"))
+    part.set_params(warm_start=True, n_iter=7, max_time=None).fit(rows)
+    for name in ("components_", "intercept_hidden_", "intercept_visible_"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
+    np.testing.assert_array_equal(part.h_samples_, whole.h_samples_)
+    other = part.set_params(n_components=3).fit(rows)  # it begins again
+    assert other.components_.shape == (3, 30)
+
+
+def test_a_memory_of_widest_margin_goes_on_from_its_last_sweep():
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((40, 40)) < 0.5, -1.0, 1.0)
+    whole = HopfieldNetwork("margin").fit(rows)
+    assert whole.n_iter_ >= 20
+    part = HopfieldNetwork("margin", max_time=0.0, warm_start=True).fit(rows)
+    assert part.certificate_.met is False or part.n_iter_ < whole.n_iter_
+    first = part.n_iter_
+    part.set_params(max_time=None).fit(rows)
+    assert part.certificate_.status is certus.certificate.Status.SOLVED
+    assert part.n_iter_ == whole.n_iter_ - first
+    np.testing.assert_allclose(part.weights_, whole.weights_, atol=1e-9)
+    part.set_params(rule="hebb").fit(rows)
+    assert not hasattr(part, "duals_")
+
+
 def test_memories_do_not_load_torch():
     import subprocess
     import sys
