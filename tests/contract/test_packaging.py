@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from certus.testing.instances import instances
+
 ROOT = Path(__file__).parents[2]
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(PYPROJECT)["project"]
@@ -206,6 +208,23 @@ def test_catalog_is_listed_without_torch() -> None:
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_instances_without_torch_are_those_that_run_without_it() -> None:
+    code = """if True:
+    import sys
+    class Absent:
+        def find_spec(self, name, *_):
+            if name == "torch":
+                raise ModuleNotFoundError("No module named 'torch'", name=name)
+    sys.meta_path.insert(0, Absent())
+    from certus.testing import instances as made
+    made.find_spec = lambda name: None
+    print(len(made.instances()))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(instances()) - 30 < int(done.stdout) < len(instances())
 
 
 def test_contributing_has_the_layers_of_the_import_linter() -> None:

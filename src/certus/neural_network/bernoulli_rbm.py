@@ -314,10 +314,10 @@ class BernoulliRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     def _begin_or_go_on(self, X: Matrix) -> np.random.RandomState:
         """The generator of a fit, from first weights or from those of the last fit."""
         shape = (int(self.n_components), X.shape[1])
-        if self.warm_start and hasattr(self, "fit_random_state_"):
-            alike = self.components_.shape == shape
-            if alike and len(self.h_samples_) == int(self.batch_size):
-                return self.fit_random_state_
+        last: np.random.RandomState | None = getattr(self, "fit_random_state_", None)
+        warm = self.warm_start and last is not None and self.components_.shape == shape
+        if last is not None and warm and len(self.h_samples_) == int(self.batch_size):
+            return last
         rng = check_random_state(self.random_state)
         self._begin(X, rng)
         self.fit_random_state_ = rng

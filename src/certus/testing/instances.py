@@ -15,10 +15,9 @@ from certus.registry import ESTIMATORS, Row, load_class
 
 #: Networks outside of certus.neural_network.
 NETWORKS = (
-    "NodeClassifier",
-    "ContrastiveEncoder",
-    "MaskedAutoencoder",
-    "PairedEncoder",
+    *("NodeClassifier", "ContrastiveEncoder", "MaskedAutoencoder", "PairedEncoder"),
+    *("GenerativeAdversarial", "Diffusion", "Autoencoder", "VariationalAutoencoder"),
+    *("AutoregressiveDensity", "NormalizingFlow"),
 )
 
 
