@@ -32,8 +32,8 @@ tiles = np.concatenate([part for part, _ in cut])
 print(tiles.shape)
 
 # %%
-# Paint the grey tiles. A third of the tiles is held out, and the certificate speaks
-# about these: of other tiles of the same pictures, not of other pictures.
+# Paint the grey tiles. A third of the tiles is held out, and the certificate is about
+# these: about other tiles of the same pictures, not about other pictures.
 
 options = {"validation_fraction": 0.33, "batch_size": 64, "random_state": 0}
 painter = Colorizer(max_iter=400, **options).fit(tiles)
@@ -41,7 +41,7 @@ print(painter.certificate_)
 
 # %%
 # Tiles that were held out: grey, as painted, and as they were. Where several colours
-# are possible their mean has the least error, so that what cannot be known is pale.
+# are possible, their mean has the least error: such tiles become brownish and pale.
 
 held = painter.held_out_[:: max(1, len(painter.held_out_) // 12)][:12]
 grey = tiles[held] @ np.array([0.299, 0.587, 0.114])
@@ -56,7 +56,9 @@ for line, (name, images) in zip(axes, (shown | {"truth": tiles[held]}).items()):
 plt.show()
 
 # %%
-# Where does the second patch lie? Guessing is right in one of eight cases.
+# Where does the second patch lie? Guessing is right in one of eight cases. This is the
+# best of three seeds: the others are right for 20 % and 16 % of the tiles held out, and
+# 16 % with 122 tiles may still be guessing.
 
 finder = PatchPosition(max_iter=600, **options).fit(tiles)
 print(finder.certificate_)
@@ -73,11 +75,14 @@ for place, (down, right) in enumerate(steps):
     counts[place] = np.bincount(found, minlength=8) / len(images)
 
 figure, axis = plt.subplots(figsize=(5.6, 4.6), layout="constrained")
-drawn = axis.imshow(counts, cmap="Blues", vmin=0)
+drawn = axis.imshow(100 * counts, cmap="Blues", vmin=0)
+for (i, j), share in np.ndenumerate(counts):
+    ink = "white" if share > 0.7 * counts.max() else "black"
+    axis.text(j, i, f"{100 * share:.0f}", ha="center", va="center", color=ink, size=8)
 axis.set(xticks=range(8), yticks=range(8), yticklabels=NAMES)
 axis.set_xticklabels(NAMES, rotation=60, ha="right")
-axis.set(xlabel="said", ylabel="is")
-figure.colorbar(drawn, label="share of the held-out tiles")
+axis.set(xlabel="predicted place", ylabel="true place")
+figure.colorbar(drawn, label="% of the held-out tiles")
 plt.show()
 
 # %%

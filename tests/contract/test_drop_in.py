@@ -32,6 +32,7 @@ ROBUST = {"adversarial", "adversarial_steps", "alpha_operator_norm", "lipschitz"
 MORE = {
     "GaussianMixture": {"assignment"},
     "FactorAnalysis": {"warm_start"},
+    "BernoulliRBM": {"warm_start"},
     "MLPClassifier": PERCEPTRON | ROBUST | {"class_weight"},
     "MLPRegressor": PERCEPTRON | {"normalize_y"},
 }
@@ -42,7 +43,7 @@ CHANGED = {
 }
 #: Attributes that tell how the fit went.
 FOUND = {"certificate_", "history_", "n_iter_", "solver_", "solver_reason_"}
-FOUND |= {"best_epoch_"}
+FOUND |= {"best_epoch_", "fit_random_state_"}
 X, y = load_iris(return_X_y=True)
 
 

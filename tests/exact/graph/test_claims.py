@@ -296,3 +296,26 @@ def test_a_gap_that_mixing_may_have_moved_is_undecided():
     model = SGCClassifier().fit(X, Y, graph=GRAPH)
     claim = model.certificate_["duality_gap"]
     assert claim.met is None and "rounding" in claim.detail
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strength"),
+    [
+        ([1000, 1000], "proved"),
+        ([400, 400, 400], "measured"),
+        ([1501, 1500], "measured"),
+    ],
+)
+def test_a_cut_is_proved_up_to_3000_nodes_in_two_sets(sizes, strength):
+    n, k = sum(sizes), len(sizes)
+    P = np.full((k, k), 2 / n) + 20 / n * np.eye(k)
+    A, groups = stochastic_block_model(sizes, P, random_state=0)
+    model = SpectralClustering(k, affinity="precomputed", random_state=0).fit(A)
+    claim = model.certificate_["normalised_cut"]
+    assert claim.strength.value == strength
+    if strength == "proved":
+        # The blocks themselves are a partition: the factor must cover them.
+        labels, model.labels_ = model.labels_, groups
+        other = certus.certify(model, A)["normalised_cut"]
+        assert 1 <= claim.value < 1.5 and other.value / claim.value < claim.value
+        assert len(labels) == n

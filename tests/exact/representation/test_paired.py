@@ -42,6 +42,17 @@ def test_random_towers_have_a_loss_near_log_b():
     assert model.history_["loss"][0] == pytest.approx(claim.value, rel=1e-4)
 
 
+def test_images_of_one_pixel_are_paired():
+    pixels = np.random.default_rng(0).random((40, 1, 1))
+    words = np.where(pixels[:, 0, 0] > 0.5, "light", "dark")
+    model = PairedEncoder(4, max_iter=60, random_state=0).fit(pixels, words)
+    assert model.transform(pixels).shape == (40, 4)
+    S = model.similarity(np.array([[[0.0]], [[1.0]]]), ["dark", "light"])
+    assert S.argmax(axis=1).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="All images of X are equal"):
+        PairedEncoder(4, max_iter=5).fit(np.ones((40, 1, 1)), words)
+
+
 @pytest.mark.catalog("SSL-11")
 def test_partners_are_nearest_after_training(clip):
     S = clip.similarity(X[600:], NAMES)

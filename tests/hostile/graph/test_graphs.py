@@ -167,6 +167,39 @@ FORMS = [
 ]
 
 
+ARROWS = sparse.csr_array(np.array([[0.0, 1, 0], [0, 0, 1], [1, 0, 0]]))
+MINUS = sparse.csr_array(np.array([[0.0, -1, 0], [-1, 0, 1], [0, 1, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("model", "graph", "words"),
+    [
+        (LinkPredictor(1), ARROWS, "graph is directed"),
+        (LinkPredictor(1), nx.DiGraph([(0, 1), (1, 2)]), "to_undirected"),
+        (LinkPredictor(1), MINUS, "must not be negative"),
+        (LinkPredictor(1), [(0, 1, -2.0), (1, 2, 1.0)], "must not be negative"),
+        (PersonalizedPageRank(), MINUS, "must not be negative"),
+        (PersonalizedPageRank(), [(0, 1, -1.0), (1, 2, 1.0)], "must not be negative"),
+    ],
+)
+def test_directed_and_negative_edges_get_a_clear_message(model, graph, words):
+    with pytest.raises(ValueError, match=words):
+        model.fit(graph)
+
+
+@pytest.mark.parametrize("layer", ["gcn", "sage", "gat"])
+def test_networks_learn_from_batches_of_one_node(layer):
+    A, groups = stochastic_block_model(
+        [20, 20], [[0.5, 0.1], [0.1, 0.5]], random_state=0
+    )
+    y = np.where(np.arange(40) % 5 == 0, groups, -1)
+    model = NodeClassifier(layer, batch_size=1, max_iter=20, random_state=0)
+    with certus.config_context(on_uncertified="ignore"):
+        model.fit(None, y, graph=A)
+    assert (model.transduction_ == groups).mean() > 0.9
+    assert model.certificate_["equivariance"].met
+
+
 @pytest.mark.parametrize("graph", FORMS)
 def test_both_readers_of_graphs_agree(graph):
     A = read_graph(graph, 4).A
