@@ -25,10 +25,15 @@ def labels():
     return X, X[:, 0] + rng.normal(size=800) > 1.3, LogisticRegression()
 
 
-@pytest.fixture(scope="module", params=[amounts, labels])
+@pytest.fixture(
+    scope="module",
+    params=[(amounts, False), (labels, False), (amounts, True), (labels, True)],
+    ids=["amounts", "labels", "amounts, refitted", "labels, refitted"],
+)
 def pair(request):
-    X, y, model = request.param()
-    found = certus.compare(X, y, models=[model])
+    draw, refit = request.param
+    X, y, model = draw()
+    found = certus.compare(X, y, models=[model], refit=refit)
     with pytest.MonkeyPatch.context() as patch:
         # Columns are shuffled on a sample of the sealed rows, as in larger tables.
         patch.setattr(predictions, "_SHUFFLED", 60)
@@ -62,6 +67,17 @@ def test_another_value_of_the_metric_has_a_reason_beside_it(pair):
             )
             assert same or any(reason in figure.caption for reason in REASONS), figure
     assert told  # the importance of columns starts from the error of the model
+
+
+def test_a_refitted_page_says_which_model_its_numbers_are_about(pair):
+    """Sealed rows judged the model before; the intervals are those of the one after."""
+    found, report = pair
+    page = re.sub(r"\s+", " ", report.to_html())
+    told = "the model before" in page
+    assert told == found.refitted
+    coverages = [c for c in report.statistical if c.name == "coverage"]
+    assert len(coverages) == 1
+    assert ("CV+" in (coverages[0].objective + coverages[0].theorem)) == found.refitted
 
 
 def test_the_table_of_models_says_what_its_errors_are(pair):
