@@ -8,6 +8,7 @@ commands.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -57,6 +58,8 @@ def main(args: Sequence[str] | None = None) -> int:
             warnings.simplefilter("ignore")
             code = _run(args)
         sys.stdout.flush()
+        if args is None:  # the process ends: nobody needs to search it for garbage
+            gc.freeze()
         return code
     except BrokenPipeError:
         # The reader has left, as `head` does; no complaint at exit either.
