@@ -230,7 +230,7 @@ def _choose_logistic(model: Any, on: Tuning) -> Choice:
 
 
 def _likelihood(model: Any, Z: Any, y: np.ndarray) -> float:
-    """Minus the log loss; the checks of scikit-learn's scorer take longer than a fit."""
+    """Minus the log loss; checks of scikit-learn's scorer take longer than a fit."""
     found = model.predict_proba(Z)
     own = found[np.arange(len(y)), np.searchsorted(model.classes_, y)]
     return float(np.mean(np.log(np.clip(own, np.finfo(own.dtype).eps, 1.0))))

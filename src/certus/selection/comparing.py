@@ -162,7 +162,9 @@ def compare(
         about the sealed rows hold together.
     max_time : float, optional
         Seconds after which no further fit is begun, and a candidate that is not
-        complete is given up. The claims about the chosen model come afterwards.
+        complete is given up. The claims about the chosen model come afterwards. The
+        final fit has the parameters of the last fold if choosing them again would take
+        too long.
     random_state : int, default=0
         Seed or generator of all random numbers. They decide the split, and what models
         draw.

@@ -68,10 +68,10 @@ class Heats:
         alive = [c for c in turn if c.kind == "certus" and not (c.reason or c.given)]
         if m < ENOUGH * ROWS or len(alive) < 2:
             return turn
-        until = None
-        if race.deadline is not None:
+        until = race.latest()
+        if until is not None:
             now = time.perf_counter()
-            until = now + max(0.0, ALL_TRIALS * (race.deadline - now))
+            until = now + max(0.0, ALL_TRIALS * (until - now))
         with sharing(ROWS):
             for size in ROWS, 4 * ROWS:
                 if size * ENOUGH <= m:

@@ -84,7 +84,8 @@ class Race:
         self._texts = True  # whether a column may hold free text
         self._done = self._total = 0.0
         self._heats = Heats(self)
-        self._longest = 0.0  # seconds of the longest fit that may have to be repeated
+        self._encoding = 0.0  # seconds to encode a fold
+        self._longest = 0.0  # those and the longest fit's that may have to be repeated
         self._reserve = 0.0  # those of the best candidate so far, and its loss
         self._least = np.inf
         self._alone = False  # whether one model only can be chosen
@@ -134,7 +135,7 @@ class Race:
             before = self._done
             self._longest = self._reserve
             try:
-                with alarm(self._latest()), sharing(len(self.ready.y)):
+                with alarm(self.latest()), sharing(len(self.ready.y)):
                     row = self._measure(candidate)
             except TimeIsUp:
                 row = _blank(candidate, LATE)
@@ -154,15 +155,14 @@ class Race:
         others = sorted((c for c in lineup if c not in strong), key=_cost)
         return [*others[:2], *strong, *others[2:]]
 
-    def _latest(self) -> float | None:
-        """The moment at which even a fit that never asks for the time must end."""
+    def latest(self) -> float | None:
+        """The moment from which on the time left is needed for the final fit."""
         return None if self.deadline is None else self.deadline - 1.5 * self._longest
 
     def _late(self, needed: float = 0.0) -> bool:
         """Whether a fit of that many seconds, and the final one, would be too late."""
-        if self.deadline is None:
-            return False
-        return time.perf_counter() + needed + 1.5 * self._longest > self.deadline
+        latest = self.latest()
+        return latest is not None and time.perf_counter() + needed > latest
 
     def _measure(self, candidate: Candidate) -> ComparisonRow:
         """Tune, fit and judge one candidate on every fold."""
@@ -172,6 +172,7 @@ class Race:
         errors: list[float] = []
         guesses, shares = _unknown(y), _no_shares(y, self._classes)
         times: list[float] = []
+        fits: list[float] = []
         short = False
         choice = Choice(candidate.model)
         for at, (train, test) in enumerate(folds):
@@ -186,7 +187,7 @@ class Race:
             start = time.perf_counter()
             try:
                 choice = self.choose(candidate, Z, train)
-                model = clone(choice.model)
+                model, began = clone(choice.model), time.perf_counter()
                 with config_context(certify="always" if judged else "never"):
                     model.fit(dense_if(candidate, Z), y[train])
                 said = self.predict(model, dense_if(candidate, Z_test))
@@ -195,8 +196,9 @@ class Race:
             except FAILURES as error:
                 return _blank(candidate, sentence(error))
             times.append(time.perf_counter() - start)
+            fits.append(time.perf_counter() - began + self._encoding)
             if candidate.kind == "certus":
-                self._longest = max(self._reserve, *times)
+                self._longest = max(self._reserve, *fits)
             short = short or _is_cut(model, times[-1])
             if not finite(said):
                 return _blank(candidate, "its predictions are not finite")
@@ -212,7 +214,7 @@ class Race:
             return _blank(candidate, f"{label} is not defined on any fold")
         loss = self.ready.metric.loss(float(np.mean(errors)))
         if candidate.kind == "certus" and loss < self._least:
-            self._least, self._reserve = loss, max(times)
+            self._least, self._reserve = loss, max(fits)
         self._longest = self._reserve
         return ComparisonRow(
             candidate.name,
@@ -331,8 +333,10 @@ class Race:
         if key in self._folds:
             return self._folds[key]
         X, (train, test) = self.ready.X, self.ready.split.folds[at]
+        start = time.perf_counter()
         Z = encoder.fit_transform(take(X, train), self.ready.y[train])
         pair = Z, encoder.transform(take(X, test))
+        self._encoding = max(self._encoding, time.perf_counter() - start)
         self._texts = encoder.has_text_
         size = sum(Z.data.nbytes if sparse.issparse(Z) else Z.nbytes for Z in pair)
         if size * len(self.ready.split.folds) <= _MEMORY:
@@ -377,18 +381,26 @@ class Race:
         """
         X = take(self.ready.X, rows)
         encoder = encoder_for(candidate.model)
-        Z = None
-        if candidate.choose:
-            Z = clone(encoder).fit_transform(X, self.ready.y[rows])
+        Z, last = None, Choice(self._limited(row.model), row.grid)
         try:
-            choice = self.choose(candidate, Z, rows)
-        except TimeoutError:  # use the parameters of the last fold
-            choice = Choice(row.model, row.grid)
+            if candidate.choose and self._in_time(row):
+                Z = clone(encoder).fit_transform(X, self.ready.y[rows])
+            late = Z is None and candidate.choose is not None
+            choice = last if late else self.choose(candidate, Z, rows)
+        except TimeoutError:
+            choice = last
         bounds = self.ready.bounds
         pipeline = TablePipeline(encoder, estimator=choice.model, bounds=bounds)
         with config_context(**policy):
             pipeline.fit(X, take_target(y, self.ready.y, rows))
         return pipeline, choice
+
+    def _in_time(self, row: ComparisonRow) -> bool:
+        """Whether parameters can be chosen again; else those of the last fold do."""
+        if self.deadline is None or not row.errors:
+            return True
+        again = 2 * self._encoding + row.seconds / len(row.errors)
+        return time.perf_counter() + 1.5 * again <= self.deadline
 
 
 def _late_by(needed: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 import certus
 from certus._core.alarm import TimeIsUp, alarm
 from certus.linear_model import Ridge
+from certus.selection.candidates import Candidate, Choice
+from certus.selection.preparation import prepare
+from certus.selection.race import Race
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="the system has no such timer"
@@ -48,6 +52,41 @@ def test_a_fit_of_another_library_ends_at_the_limit():
     assert found.not_run == ("Endless",)
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(("left", "choices"), [(15.0, 5), (18.0, 6)])
+def test_the_final_fit_chooses_again_only_if_there_is_time(left, choices, monkeypatch):
+    """Else the parameters of the last fold do; the fit itself is never left out."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 3))
+    y = X[:, 0] + rng.normal(size=100)
+    seen, now = [], [time.perf_counter()]
+    clock = SimpleNamespace(perf_counter=lambda: now[0])
+    monkeypatch.setattr("certus.selection.race.time", clock)
+
+    def choose(model, on):  # ten seconds
+        seen.append(len(on.y))
+        now[0] += 10.0
+        return Choice(model.set_params(alpha=float(len(seen))))
+
+    whole = Ridge.fit
+
+    def fit(self, *args, **options):  # one second
+        now[0] += 1.0
+        return whole(self, *args, **options)
+
+    monkeypatch.setattr(Ridge, "fit", fit)
+    ready = prepare(X, y, "regression", None, None, (), 0.2, 5, 0)
+    race = Race(ready, now[0] + 1000, lambda text, share: None)
+    candidate = Candidate("ridge", "certus", Ridge(), choose)
+    rows, _ = race.run([candidate])
+    assert len(rows[0].errors) == len(seen) == 5
+    # Time is kept for one fit and half of one more, not for choosing again.
+    assert race.deadline - race.latest() == pytest.approx(1.5)
+    race.deadline = now[0] + left
+    model, row = race.finish(candidate, rows[0], y)
+    assert len(seen) == choices and model.estimator_.alpha == choices
+    assert row.model.alpha == choices and len(model.predict(X)) == 100
 
 
 def test_alarms_nest():
