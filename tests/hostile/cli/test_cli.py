@@ -417,7 +417,8 @@ def test_an_interrupt_stops_a_command_that_began_with_it_ignored() -> None:
         running.send_signal(signal.SIGINT)
         out, said = running.communicate(timeout=30)
     assert running.returncode == 130 and out == b"True\n"
-    assert said == b"certus: interrupted; nothing was written.\n"
+    # On a busy machine there is a line about the progress before it.
+    assert said.endswith(b"certus: interrupted; nothing was written.\n")
 
 
 LOADING = """
