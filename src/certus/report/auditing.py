@@ -34,6 +34,7 @@ from certus.report import (
 from certus.report.document import Audit, Figure
 from certus.report.rows import PredictionTask, TableRows, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
+from certus.selection.heats import sharing
 from certus.selection.inspection import take_column
 from certus.selection.metrics import METRICS, default_metric, find_metric
 from certus.selection.opening import AskedMetric, bins_of, open_rows
@@ -157,7 +158,12 @@ def audit(
     threats.check(threat, task)
     rng = np.random.default_rng(random_state)
     # Warnings of refits are hidden: the certificate already says the same.
-    with warnings.catch_warnings(), config_context(on_uncertified="ignore"):
+    size = (rows or unseen).size  # type: ignore[union-attr]
+    with (
+        warnings.catch_warnings(),
+        config_context(on_uncertified="ignore"),
+        sharing(size),
+    ):
         warnings.simplefilter("ignore")
         certificate, known = _certificate(model, rows, sample_weight)
         found = _look(model, task, parts, max_time, rng)

@@ -28,6 +28,7 @@ from certus.selection.deciding import (
     read_bounds,
 )
 from certus.selection.halving import PlanStep
+from certus.selection.heats import sharing
 from certus.selection.inspection import take
 from certus.selection.lineup import Models, choose, make_lineup
 from certus.selection.opening import AskedMetric, Opened, bins_of, open_rows
@@ -228,7 +229,8 @@ def compare(
     asked = asked._replace(threshold=choose_threshold(rows[at].shares, ready, costs))
     if asked.threshold is not None:
         decide_at(model, asked.threshold, asked.positive)
-    opened, risk = _open(model, ready, y, asked, delta)
+    with sharing(len(ready.y)):
+        opened, risk = _open(model, ready, y, asked, delta)
     notes = [*ready.notes, *_too_good(rows, rows[at], ready)]
     if refits and status is not Status.INTERRUPTED:
         name = ready.task if ready.task == "regression" else "classification"

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,22 +174,34 @@ FAILURES = (
 
 @contextmanager
 def sharing(n: int) -> Iterator[None]:
-    """One thread on small tables, and for trees of scikit-learn on busy machines.
+    """One thread on small tables and on busy machines.
 
     Threads of OpenMP and BLAS wait for one another without letting go of the processor:
     on a busy machine two of them can take forty times as long as one. Small tables gain
     nothing from two.
     """
-    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
-    if n < _ONE_THREAD:
+    if n < _ONE_THREAD or _is_busy():
         limited = None  # all of them
-    elif busy or n < _THREADED_ROWS:
+    elif n < _THREADED_ROWS:
         limited = "openmp"
     else:
         yield
         return
     with ThreadpoolController().limit(limits=1, user_api=limited):
         yield
+
+
+def _is_busy() -> bool:
+    """Whether others want all processors, now or during the last minute."""
+    if not hasattr(os, "getloadavg"):
+        return False
+    cores, now = os.cpu_count() or 1, 0
+    # Linux tells how many threads are running or wait for a processor; one is this.
+    with suppress(OSError, ValueError, IndexError):
+        told = Path("/proc/loadavg").read_text(encoding="ascii")
+        now = int(told.split()[3].partition("/")[0]) - 1
+    # Half a thread more than this process may have caused itself.
+    return now >= cores or os.getloadavg()[0] > cores + 0.5
 
 
 def sentence(error: BaseException) -> str:

@@ -362,7 +362,8 @@ class Race:
         rows = self.ready.split.training if rows is None else rows
         policy = {"on_uncertified": "ignore", "on_interrupt": "return"}
         policy["certify"] = "always"
-        pipeline, choice = self.fit_pipeline(candidate, row, y, rows, policy)
+        with sharing(len(rows)):
+            pipeline, choice = self.fit_pipeline(candidate, row, y, rows, policy)
         gap, solved = _solved(pipeline.certificate_)
         row = dataclasses.replace(row, model=choice.model, grid=choice.grid or row.grid)
         return pipeline, dataclasses.replace(row, gap=gap, solved=solved)

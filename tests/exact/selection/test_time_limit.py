@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 import certus
 from certus._core.alarm import TimeIsUp, alarm
 from certus.linear_model import Ridge
+from certus.selection import heats
 from certus.selection.candidates import Candidate, Choice
 from certus.selection.preparation import prepare
 from certus.selection.race import Race
@@ -87,6 +89,37 @@ def test_the_final_fit_chooses_again_only_if_there_is_time(left, choices, monkey
     model, row = race.finish(candidate, rows[0], y)
     assert len(seen) == choices and model.estimator_.alpha == choices
     assert row.model.alpha == choices and len(model.predict(X)) == 100
+
+
+@pytest.mark.parametrize(
+    ("rows", "load", "running", "limited"),
+    [
+        (500, 0.0, "1/90", [None]),
+        (5_000, 0.0, "1/90", ["openmp"]),
+        (50_000, 0.0, "1/90", []),
+        (50_000, 2.4, "2/90", []),  # this process and one more
+        (50_000, 2.6, "1/90", [None]),  # busy until now
+        (50_000, 0.0, "3/90", [None]),  # busy from now on
+        (50_000, 0.0, "unreadable", []),
+    ],
+)
+def test_a_busy_machine_gets_one_thread(rows, load, running, limited, monkeypatch):
+    """Threads of BLAS that wait for one another took 25 times as long for a ridge."""
+    asked = []
+
+    class Pools:
+        def limit(self, limits, user_api):
+            assert limits == 1
+            asked.append(user_api)
+            return contextlib.nullcontext()
+
+    monkeypatch.setattr(heats, "ThreadpoolController", Pools)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 9.0, 9.0))
+    told = f"{load} 9.00 9.00 {running} 4711"
+    monkeypatch.setattr(heats.Path, "read_text", lambda path, encoding: told)
+    with heats.sharing(rows):
+        assert asked == limited
 
 
 def test_alarms_nest():
