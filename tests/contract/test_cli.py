@@ -693,20 +693,28 @@ def test_the_readme_links_to_what_exists() -> None:
     assert links and missing == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide/tables.md"])
-def test_the_commands_of_a_page_run(page: str, houses: Path) -> None:
-    """Each line of its blocks, run as it stands on a table of that name."""
+def commands_of(page: str) -> list[list[str]]:
+    """The lines of a page's blocks that run the command."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    commands = [
+    return [
         shlex.split(line, comments=True)[1:]
         for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
         for line in block.splitlines()
         if line.startswith("certus ")
     ]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/tables.md"])
+def test_the_commands_of_a_page_run(page: str, houses: Path) -> None:
+    """Each line of its blocks, run as it stands on a table of that name."""
+    commands, others = commands_of(page), commands_of("README.md")
     pl.read_csv(houses).drop("price").write_csv("new.csv")
     assert len(commands) >= (3 if page == "README.md" else 8)
+    # Fits take seconds: those of another page, and the example's above, run once.
+    known = [["fit"], *(each for each in others if page != "README.md")]
     for args in commands:
-        assert main(args) == 0, args
+        if args[0] != "fit" or args not in known:
+            assert main(args) == 0, args
 
 
 def test_the_readme_is_short() -> None:
