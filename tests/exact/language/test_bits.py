@@ -118,7 +118,7 @@ def test_a_long_text_is_sampled_at_quick(
     assert claim.strength is Strength.STATISTICAL and claim.delta == 0.05
     assert claim.value > full["bits_per_byte"].value > 0.9 * claim.value
     assert told in claim.detail and f"over {unit} drawn" in claim.theorem
-    assert f"12 {unit} drawn" in claim.assumptions[0]
+    assert f"12 drawn {unit}" in claim.assumptions[0]
 
 
 def uneven(rng: np.random.Generator) -> tuple[Array, int, Array]:

@@ -72,7 +72,7 @@ def sampled_claim(
         *("bits_per_byte", Strength.STATISTICAL, high, None, None),
         objective=objective,
         theorem=f"Student's interval for the mean over {unit} drawn {way}",
-        assumptions=(f"the mean of {len(bits)} {unit} drawn is close to normal",),
+        assumptions=(f"the mean of {len(bits)} drawn {unit} is close to normal",),
         delta=DELTA,
         detail=f"between {low:.3f} and {high:.3f} bits per byte for {n_bytes:,} bytes, "
         f"from {len(bits)} {told}; level='full' takes all",
