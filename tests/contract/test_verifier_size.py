@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[str, int]] = {
         "binary_memory boltzmann cancelling memory modern_memory stored_weights",
         720,
     ),
-    # Linear systems, cuts, networks of their own, readers; 34 for what mixing loses.
+    # Linear systems, cuts, networks of their own, readers; rounding of mixing.
     "graphs": ("cuts graph_networks graph_reading graphs links", 1_110),
     # Numbers about rows kept aside: shares, ranks, amounts, thresholds, all together;
     # 100 for intervals of models that each leave out a fold, 90 for what holds
