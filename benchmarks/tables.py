@@ -6,6 +6,7 @@ new rows. The other side is a scikit-learn pipeline written by hand for that tab
 
     python -m benchmarks.tables text            # one table, as one line of JSON
     PYTHONPATH=old/src python -m benchmarks.tables text --peer none
+    python -m benchmarks.tables text --encoder 60    # what an encoder of texts adds
 """
 
 from __future__ import annotations
@@ -145,14 +146,55 @@ def errors(model: Any, X: Any, y: np.ndarray) -> dict[str, float]:
     return {key: float(value) for key, value in found.items()}
 
 
+def encoder_gain(seconds: float, seed: int) -> dict[str, Any]:
+    """Log loss with terms of the text, with vectors of an encoder, and with both.
+
+    The encoder learns for so many seconds from the texts that models learn from.
+    """
+    from scipy import sparse
+
+    from certus.language import SentenceEncoder
+    from certus.linear_model import LogisticRegressionCV
+    from certus.tables import TableEncoder
+
+    X, y, n = text(np.random.default_rng(seed))
+    terms = TableEncoder().fit(X[:n])
+    start = time.process_time()
+    made = SentenceEncoder(max_time=seconds, random_state=seed)
+    made.fit(X["doc"][:n].to_list())
+    spent = time.process_time() - start
+    E = made.transform(X["doc"].to_list())
+    E = (E - E[:n].mean(axis=0)) / E[:n].std(axis=0)
+    Z = terms.transform(X)
+    sides = {"terms": Z, "encoder": E, "both": sparse.hstack([Z, E], format="csr")}
+    line: dict[str, Any] = {"seed": seed, "cpu": round(spent, 1)}
+    for name, side in sides.items():
+        model = LogisticRegressionCV(
+            Cs=np.logspace(-3, 3, 7),
+            cv=3,
+            scoring="neg_log_loss",
+            use_legacy_attributes=False,
+        ).fit(side[:n], y[:n])
+        p = model.predict_proba(side[n:])[:, 1]
+        line[name] = {
+            "log_loss": round(log_loss(y[n:], p), 3),
+            "auc": round(roc_auc_score(y[n:], p), 3),
+        }
+    return line
+
+
 def main() -> None:
     """Print the errors of one table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--peer", choices=("sklearn", "none"), default="sklearn")
+    parser.add_argument("--encoder", type=float, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    if args.encoder is not None:
+        print(json.dumps(encoder_gain(args.encoder, args.seed)))
+        return
     import certus
 
     X, y, n = TABLES[args.table](np.random.default_rng(args.seed))
