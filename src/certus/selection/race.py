@@ -48,9 +48,8 @@ _MEMORY = 1 << 30
 _INNER_FOLDS = 3
 #: From this many rows on, one inner fold says enough.
 _MANY = 1_000
-#: Boosting with two labels is calibrated up to this many rows: beyond, it gains nothing
-#: (benchmarks/results/statements.md). The fold that is held out needs this many rows of
-#: each label.
+#: Boosting with two labels is calibrated up to this many rows: beyond, it hardly gains
+#: (docs/guide/metrics.md). The fold that is held out needs so many rows of each label.
 _OVERSTATED, _FEW_OF_A_LABEL = 2_000, 5
 
 Step = Callable[[str, float], None]
