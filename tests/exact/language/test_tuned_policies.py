@@ -1,5 +1,6 @@
 """Tuned policies: rewards rise, faults are found, runs resume, files come back."""
 
+import copy
 import math
 
 import numpy as np
@@ -21,6 +22,7 @@ from certus.language import (  # noqa: E402
     TrainingProgress,
 )
 from certus.language.tuning import policy_base, policy_losses, rollouts  # noqa: E402
+from certus.language.tuning.adapters import merged  # noqa: E402
 from certus.neural_network.checkpoint import Checkpoints  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
@@ -156,7 +158,23 @@ def test_pairs_move_the_policy_towards_the_chosen_answers(base, dpo):
     assert dpo.history_["accuracy"][-1] > 0.9
 
 
+@pytest.fixture(scope="module")
+def grpo(base):
+    model = GRPO(base, likes_cows, beta=0.1, reward_range=(0, 1), **SMALL)
+    return model.fit(PROMPTS)
+
+
 # -- planted faults -------------------------------------------------------------------
+
+KINDS = pytest.mark.parametrize("kind", ["dpo", "ppo", "grpo"])
+
+
+def refitted(model, **changes):
+    """A short fit with the parameters of a model, but for some."""
+    short = {"max_iter": 5, "learning_rate": 0.01, **changes}
+    data = ["a "] * 30, ["cow"] * 30, ["cat", "dog", "hen"] * 10
+    fresh = clone(model).set_params(**short)
+    return fresh.fit(*data) if isinstance(model, DPO) else fresh.fit(PROMPTS)
 
 
 def again(model, **changes):
@@ -171,23 +189,69 @@ def again(model, **changes):
             setattr(model, name, value)
 
 
-def test_a_swapped_reference_is_found(base, ppo):
+@KINDS
+def test_a_swapped_reference_is_found(kind, request):
+    model = request.getfixturevalue(kind)
     other = LanguageModel(**WORDS, max_iter=40).fit(TEXTS)
-    assert again(ppo)["stated_samples"].met
-    assert again(ppo, base=other)["stated_samples"].met is False
-    assert again(ppo, base=other).status is not Status.SOLVED
+    assert again(model)["stated_samples"].met and again(model)["base_untouched"].met
+    found = again(model, base=other)
+    assert found["stated_samples"].met is False
+    assert found["base_untouched"].met is False
+    assert found.met is False and found.status is not Status.SOLVED
 
 
-def test_a_divergence_by_sampled_ratios_is_found(base, monkeypatch):
+@KINDS
+def test_a_reference_that_hardly_moved_is_found(kind, request):
+    """The divergences of the samples do not tell it, the digest of its weights does."""
+    model = request.getfixturevalue(kind)
+    other = copy.deepcopy(model.base)
+    with torch.no_grad():
+        other.network_.get_parameter("norm.weight")[3] += 1e-6
+    found = again(model, base=other)
+    assert found["stated_samples"].met
+    assert found["base_untouched"].met is False
+    assert found.met is False and found.status is not Status.SOLVED
+
+
+@KINDS
+def test_a_base_whose_adapter_was_merged_twice_is_found(base, kind, request):
+    answers = ["cow", "cat", "dog"] * 10
+    with certus.config_context(certify="never"):
+        sft = FineTuned(base, rank=2, max_iter=5, random_state=0)
+        sft.fit(["a "] * 30, answers)
+    model = refitted(request.getfixturevalue(kind), base=sft)
+    assert again(model)["base_untouched"].met
+    sft.network_ = merged(sft.network_, sft.adapters_, 1.0).eval()
+    found = again(model)
+    assert found["base_untouched"].met is False and found.met is False
+
+
+@KINDS
+def test_a_divergence_by_sampled_ratios_is_found(kind, request, monkeypatch):
+    """Training and the stored samples take their divergences from one function."""
+
     def sampled(log_p, log_q):  # the usual estimate, from one token at each place
         token = log_p.argmax(dim=-1, keepdim=True)
         return (log_p - log_q).gather(-1, token)[..., 0]
 
     monkeypatch.setattr(policy_base, "divergences", sampled)
-    words = {**SMALL, "max_iter": 5, "learning_rate": 0.01}
-    model = PPO(base, likes_cows, beta=0.1, **words).fit(PROMPTS)
+    model = refitted(request.getfixturevalue(kind))
     assert model.certificate_["stated_samples"].met is False
     assert "sum over the vocabulary" in model.certificate_["stated_samples"].detail
+
+
+def test_a_look_with_a_negative_divergence_is_found(ppo):
+    past = {**ppo.history_, "kl": [-0.01, *ppo.history_["kl"][1:]]}
+    assert again(ppo, history_=past)["stated_samples"].met is False
+
+
+def test_the_floor_is_in_the_stated_objective(ppo, dpo):
+    stated = "ρ = (1 − η)·π_ref + η/V with η = 0.01 and V = 257"
+    for name in ("kl_to_reference", "gap_to_optimal_policy", "gain_over_reference"):
+        assert stated in ppo.certificate_[name].objective
+    assert stated in dpo.certificate_["kl_to_reference"].objective
+    free = clone(ppo).set_params(floor=0.0, max_iter=1).fit(PROMPTS)
+    assert "η = 0 and" in free.certificate_["kl_to_reference"].objective
 
 
 def test_swapped_pairs_are_found(base, dpo):
@@ -200,21 +264,28 @@ def test_swapped_pairs_are_found(base, dpo):
     assert "chosen" in wrong["preference_loss"].fix
 
 
-def test_another_reward_than_that_of_the_samples_is_found(ppo):
+@KINDS
+def test_another_reward_than_that_of_the_samples_is_found(kind, request):
     shifted = {"a ": 0.3, "my ": -0.2, "the ": 0.1}
     other = lambda x, y: likes_cows(x, y) + shifted[x]  # noqa: E731
-    assert again(ppo, reward=other)["stated_samples"].met is False
+    model = request.getfixturevalue(kind)
+    if kind == "dpo":  # only its certificate has a reward
+        model = refitted(model, reward=likes_cows)
+    assert again(model)["stated_samples"].met
+    assert again(model, reward=other)["stated_samples"].met is False
 
 
-def test_a_reward_that_is_shifted_for_each_prompt_tunes_the_same_policy(base, ppo):
+@pytest.mark.parametrize("kind", ["ppo", "grpo"])
+def test_a_reward_that_is_shifted_for_each_prompt_tunes_the_same_policy(kind, request):
     shifted = {"a ": 16.0, "my ": -8.0, "the ": 4.0}
-    model = clone(ppo).set_params(
+    plain = request.getfixturevalue(kind)
+    model = clone(plain).set_params(
         reward=lambda x, y: likes_cows(x, y) + shifted[x], reward_range=(-10, 20)
     )
     with certus.config_context(certify="never"):
         model.fit(PROMPTS)
     for name, array in model.weights_.items():  # sums of 16 and 1 are exact
-        np.testing.assert_allclose(array, ppo.weights_[name], atol=1e-5)
+        np.testing.assert_allclose(array, plain.weights_[name], atol=1e-5)
 
 
 def test_divergences_are_never_negative_in_a_tuned_policy(ppo, dpo):
@@ -222,7 +293,65 @@ def test_divergences_are_never_negative_in_a_tuned_policy(ppo, dpo):
     assert min(ppo.history_["kl"]) >= 0
 
 
+LETTERS = "abcdefghijkl"
+WORTH = dict(zip(LETTERS, np.random.default_rng(4).random(12).tolist()))
+
+
+def worth(prompt, answer):
+    return WORTH.get(answer, 0.0)
+
+
+@pytest.mark.catalog("LM-20")
+def test_a_fitted_model_of_few_pairs_falls_below_its_reference_while_it_wins():
+    """Answers of a letter and their end; each pair is ranked with a person's errors."""
+    rng = np.random.default_rng(0)
+    p = np.exp(rng.normal(size=12))
+    texts = ["? " + y for y in rng.choice(list(LETTERS), 400, p=p / p.sum())]
+    base = LanguageModel(**WORDS, max_iter=300, early_stopping=False).fit(texts)
+    one, other = rng.choice(list(LETTERS), (2, 120), p=p / p.sum())
+    keep = one != other
+    gain = np.array([worth("", a) - worth("", b) for a, b in zip(one, other)])
+    first = rng.random(120) < 1 / (1 + np.exp(-6 * gain))
+    chosen, rejected = np.where(first, one, other), np.where(first, other, one)
+    asked = ["? "] * int(keep.sum())
+    words = {"beta": 0.15, "reward": worth, "reward_range": (0, 1), "random_state": 0}
+    model = DPO(base, **words, max_iter=250, learning_rate=1e-3, early_stopping=False)
+    model.fit(asked, chosen[keep].tolist(), rejected[keep].tolist())
+    said = [
+        np.array([worth("", y.text) for y in m.generate_many(["? "] * 400, 2, **seed)])
+        for m, seed in ((model, {"random_state": 1}), (base, {"random_state": 2}))
+    ]
+    wins = np.mean(said[0] > said[1]) + 0.5 * np.mean(said[0] == said[1])
+    assert wins > 0.55 and said[0].mean() > said[1].mean()
+    found = model.certificate_
+    assert found["gain_over_reference"].met is False and found.met is False
+    assert "worse than its own reference" in found["gain_over_reference"].detail
+    assert found["preference_loss"].met  # the pairs alone do not tell
+
+
 # -- runs -----------------------------------------------------------------------------
+
+
+def test_the_error_of_a_mean_counts_prompts_as_draws():
+    """Answers to a prompt that are all alike say as much as one of them."""
+    rng = np.random.default_rng(0)
+    levels, prompt = rng.normal(size=12), np.repeat(np.arange(12), 8)
+    alike = levels[prompt]
+    one = levels.std(ddof=1) / math.sqrt(12)
+    few = rollouts.standard_error(alike, prompt, 10**9)
+    assert few == pytest.approx(one, rel=1e-6)
+    assert rollouts.standard_error(alike, prompt, 12) < 1e-12  # no prompt is missing
+    single = rollouts.standard_error(levels, np.arange(12), 10**9)
+    assert single == pytest.approx(one, rel=1e-6)
+    means, errors = [], []
+    for _ in range(300):  # a list of 30 prompts, of which 10 are seen
+        level = rng.normal(size=30)
+        level -= level.mean()
+        seen = rng.permutation(30)[:10].repeat(4)
+        values = level[seen] + 0.5 * rng.normal(size=40)
+        means.append(values.mean())
+        errors.append(rollouts.standard_error(values, seen, 30))
+    assert np.std(means) == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=0.15)
 
 
 class Stopped(Exception):

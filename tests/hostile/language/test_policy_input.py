@@ -10,6 +10,8 @@ pytest.importorskip("torch")
 from sklearn.exceptions import NotFittedError
 
 import certus
+from certus.base import UncertifiedWarning
+from certus.certificate import Status
 from certus.language import (
     DPO,
     GRPO,
@@ -169,6 +171,23 @@ def test_models_of_other_tokens_and_long_prompts_are_refused(base):
         policy_gap(base, base, constant, 0.1, prompts=["a" * 20], answers=["b", "c"])
     with pytest.raises(ValueError, match="different texts"):
         policy_gap(base, base, constant, 0.1, prompts=["a"], answers=["b", "b"])
+
+
+@pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
+@pytest.mark.parametrize("kind", [DPO, PPO, GRPO])
+def test_a_run_whose_loss_becomes_infinite_goes_back_to_good_weights(base, kind):
+    words = {"optimizer": "sgd", "learning_rate": 1e30, "clip": None, "warmup": 0.0}
+    words |= {"random_state": 0, "max_iter": 8}
+    if kind is DPO:
+        model, data = DPO(base, **words), (["a"] * 24, ["b"] * 24, ["c"] * 24)
+    else:
+        words |= {"max_tokens": 4, "batch_size": 8}
+        model, data = kind(base, lambda x, y: float(len(y)), **words), (["a", "b"],)
+    with pytest.warns(UncertifiedWarning, match="loss became NaN or infinite in step"):
+        model.fit(*data)
+    assert all(np.isfinite(value).all() for value in model.weights_.values())
+    assert model.certificate_.status is Status.DIVERGED
+    assert model.certificate_["stated_samples"].met
 
 
 def test_changed_samples_do_not_crash_the_verifier(base):

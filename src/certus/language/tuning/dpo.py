@@ -41,6 +41,7 @@ from certus.language.tuning.tuned import (
     PairRows,
     TuningCourse,
     begin_tuning,
+    complain,
     fitted_base,
     share_rows,
 )
@@ -185,6 +186,7 @@ class DPO(TunedPolicy):
             kept.resume(run, describe(params, module, digest, *pairs.streams))
         status = course.train(kept, monitor)
         self._finish(run, list(prompts))
+        complain(self, run)
         monitor.close({})
         both = list(zip(chosen, rejected))
         evidence = Evidence("tuned", BaseWitness(digest))

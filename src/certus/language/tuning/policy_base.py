@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ from certus.typing import Array, Fit, Texts
 PLAIN = Rule(1.0, 0, 1.0)
 #: Prompts whose answers a fitted policy keeps, and draws for its own figures.
 SHOWN, ENOUGH = 16, 256
+#: Tokens whose divergences are summed together.
+AT_ONCE = 512
 Scores = Callable[[Sequence[Any], Sequence[str]], np.ndarray]
 
 
@@ -235,7 +237,28 @@ def answer_pairs(
     return AnswerPairs(prompts, bare, end, context, over)
 
 
+class AnswerLaws(NamedTuple):
+    """What both networks say at each token of some answers."""
+
+    log_p: torch.Tensor  # (tokens, n_tokens)
+    log_q: torch.Tensor  # the same of the floored reference
+    kl: torch.Tensor  # (tokens,): KL(π‖ρ), a sum over the vocabulary in float64
+    row: torch.Tensor  # the answer that each token belongs to
+    wanted: torch.Tensor  # the tokens
+
+
 @torch.no_grad()
+def answer_laws(network: Any, reference: Any, batch: Any, floor: float) -> AnswerLaws:
+    """Both distributions at each token; the divergences of training and of samples."""
+    with evaluating(network):
+        found = answer_scores(network, batch)
+    lp = torch.log_softmax(found.scores, dim=-1)
+    lq = reference_laws(reference, batch, floor)
+    both = zip(lp.split(AT_ONCE), lq.split(AT_ONCE))
+    kl = torch.cat([divergences(p.double(), q.double()) for p, q in both])
+    return AnswerLaws(lp, lq, kl, found.row, found.wanted)
+
+
 def answer_divergences(
     policy: Fit, prompts: Sequence[Array], answers: Sequence[Array]
 ) -> Array:
@@ -246,12 +269,9 @@ def answer_divergences(
     batch = answer_pairs(prompts, answers, end, context).fetch(
         np.arange(len(answers)), device
     )
-    with evaluating(network):
-        found = answer_scores(network, batch)
-    lp = torch.log_softmax(found.scores.double(), dim=-1)
-    lq = reference_laws(reference, batch, policy.floor).double()
-    kl = summed(divergences(lp, lq), found.row, len(answers))
-    return np.maximum(kl.cpu().numpy(), 0.0)
+    found = answer_laws(network, reference, batch, policy.floor)
+    kl = summed(found.kl, found.row, len(answers))
+    return np.maximum(kl.cpu().numpy(), 0.0)  # not −1e-17
 
 
 def scores_of(reward: Any) -> Scores:

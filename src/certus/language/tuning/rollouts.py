@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from certus.base import Fitted, check_number, generator_of
 from certus.callbacks import Monitor
@@ -25,26 +24,21 @@ from certus.fingerprints import of_weights
 from certus.language.base import end_of, joined, read_documents
 from certus.language.decoding.samplers import CompiledDecoder, sample_from
 from certus.language.training import Course, TokenStream
-from certus.language.tuning.answers import answer_scores, summed
+from certus.language.tuning.answers import summed
 from certus.language.tuning.policy_base import (
     PLAIN,
     TunedPolicy,
+    answer_laws,
     answer_pairs,
     scores_of,
 )
-from certus.language.tuning.policy_losses import (
-    PolicyLoss,
-    Rollout,
-    divergences,
-    reference_laws,
-)
+from certus.language.tuning.policy_losses import PolicyLoss, Rollout
 from certus.language.tuning.policy_results import PolicyFrontier
-from certus.language.tuning.tuned import begin_tuning, fitted_base
+from certus.language.tuning.tuned import begin_tuning, complain, fitted_base
 from certus.language.windows import drawn_places
 from certus.neural_network.checkpoint import Checkpoints, describe
 from certus.neural_network.run import TrainingRun
 from certus.neural_network.tasks import RunClock, make_plan
-from certus.neural_network.wrapping import evaluating
 from certus.typing import Array, Fit, TextsLike
 
 #: Iterations between two looks, and windows of text in a step with ``ptx``.
@@ -56,6 +50,7 @@ WIDE, RATE = 1.96, 1e-3
 class Judged(NamedTuple):
     """Numbers of the answers of one iteration."""
 
+    prompt: Array  # number in the list of prompts
     reward: Array
     kl: Array
     length: Array
@@ -106,6 +101,8 @@ class PolicyCourse(Course):
         self.seen = []
         left = (self.clock.steps - self.plan.last_epoch) // self.passes
         for _ in range(min(EVERY, left)):
+            if not self._can_answer():
+                return  # the run ends here, and goes back to weights that can
             made = self.roll(rng)
             for _ in range(self.passes):
                 yield made._replace(pretraining=self._windows(rng))
@@ -130,28 +127,30 @@ class PolicyCourse(Course):
         reward = self.score(
             [self.texts[i] for i in chosen], [decode(y) for y in answers]
         )
-        return self._rollout(prompts, answers, reward)
+        return self._rollout(chosen, answers, reward)
 
-    def _rollout(
-        self, prompts: list[Array], answers: list[Array], reward: Array
-    ) -> Rollout:
+    def _rollout(self, chosen: Array, answers: list[Array], reward: Array) -> Rollout:
+        prompts = [self.prompts[i] for i in chosen]
         model, module = self.model, self._network()
         context, n = module.config["context"], len(answers)
         pairs = answer_pairs(prompts, answers, self.end, context)
         batch = pairs.fetch(np.arange(n), model.device)
-        log_q = reference_laws(model.base.network_.to(model.device), batch, model.floor)
-        with torch.no_grad(), evaluating(module):
-            found = answer_scores(module, batch)
-            lp = F.log_softmax(found.scores, dim=-1)
-        kl = divergences(lp, log_q).double()
+        reference = model.base.network_.to(model.device)
+        found = answer_laws(module, reference, batch, model.floor)
+        lp, kl = found.log_p, found.kl
         value = torch.as_tensor(reward, dtype=torch.float64, device=kl.device)
         advantage = model._advantages(value, kl, found.row).to(lp.dtype)
         total = summed(kl, found.row, n).cpu().numpy()
         lengths = np.array([len(y) for y in answers], float)
-        self.seen.append(Judged(reward, np.maximum(total, 0.0), lengths))
+        self.seen.append(Judged(chosen, reward, total, lengths))
         old = lp.gather(1, found.wanted[:, None])[:, 0]
         mask: Any = batch.extra
-        return Rollout(batch.inputs, batch.y, None, mask, old, advantage, log_q)
+        return Rollout(batch.inputs, batch.y, None, mask, old, advantage, found.log_q)
+
+    def _can_answer(self) -> bool:
+        """Whether all weights are finite: others draw no answers."""
+        values = self._network().state_dict().values()
+        return all(bool(torch.isfinite(value).all()) for value in values)
 
     def _network(self) -> Any:
         return self.run.step.modules["module"]
@@ -164,11 +163,13 @@ class PolicyCourse(Course):
 
     def _evaluate(self, run: TrainingRun) -> dict[str, float]:
         """Means of the stretch; J counts as better only if its interval says so."""
-        reward, kl, length = map(np.concatenate, zip(*self.seen))
-        half = WIDE * _error(reward)
+        prompt, reward, kl, length = map(np.concatenate, zip(*self.seen))
+        among = len(self.prompts)
+        half = WIDE * standard_error(reward, prompt, among)
         J = reward - self.model.beta * kl
+        width = WIDE * standard_error(J, prompt, among)
         best = -run.best_value
-        better = not math.isfinite(best) or J.mean() - WIDE * _error(J) > best
+        better = not math.isfinite(best) or J.mean() - width > best
         value = -float(J.mean())
         return {
             "reward": float(reward.mean()),
@@ -189,10 +190,26 @@ class PolicyCourse(Course):
         }
 
 
-def _error(values: Array) -> float:
-    """The standard error of a mean."""
-    n = len(values)
-    return float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
+def standard_error(values: Array, prompt: Array, among: int) -> float:
+    """The standard error of the mean as an estimate of that over all prompts.
+
+    Answers to one prompt are alike, so prompts are what is drawn: G of the ``among``
+    in the list, and then answers to each. The means of the G prompts count with the
+    share 1 − G/among of prompts that were not seen, the answers with the rest.
+    """
+    n, group = len(values), np.unique(prompt, return_inverse=True)[1]
+    count = np.bincount(group)
+    means = np.bincount(group, values) / count
+    G, seen = len(count), len(count) / among
+    between = 0.0
+    if G > 1:
+        apart = count / n * (means - values.mean())
+        between = G / (G - 1) * float(np.square(apart).sum())
+    # One answer to each prompt tells no spread of its own: that of all is larger.
+    within = float(np.square(values - means[group]).sum()) / max(1, n - G)
+    if n == G:
+        within = float(np.var(values, ddof=1)) if n > 1 else 0.0
+    return math.sqrt((1 - seen) * between + seen * within / n)
 
 
 class RewardedPolicy(TunedPolicy):
@@ -261,6 +278,7 @@ class RewardedPolicy(TunedPolicy):
             kept.resume(run, describe(params, module, *data))
         status = course.train(kept, monitor)
         self._finish(run, given)
+        complain(self, run)
         monitor.close({})
         witness = BaseWitness(digest)
         return Fitted(Evidence("tuned", witness), given, None, None, status)

@@ -37,12 +37,12 @@ from certus.verify.language.policy_draws import (
     terms_of,
     upper_mean,
 )
-from certus.verify.statistical import bernstein
 
 GAP, KL, GAIN = "gap_to_optimal_policy", "kl_to_reference", "gain_over_reference"
 #: Share of the draws from which g is chosen.
 PILOT = 1 / 3
 MEANS = "answers are drawn by the verifier, independently, for prompts of this list"
+BETS = "a bet against the true mean grows 1/δ-fold with probability δ at most (Ville)"
 #: What a reward is to the verifier: prompts and answers, as texts, to numbers.
 Scores = Callable[[Sequence[Any], Sequence[str]], Array]
 
@@ -166,6 +166,7 @@ class Asked(NamedTuple):
     prompts: int
     bounds: tuple[float, float] | None
     delta: float
+    reference: str = "ρ as it was given"
 
 
 def drawn_units(
@@ -237,7 +238,7 @@ def drawn_claims(units: Units, asked: Asked) -> list[Claim]:
         fix = "state bounds of the reward, reward_range=(low, high)"
         if asked.bounds is not None:
             told, fix = "without a floor, divergences have no bound", "set floor=0.01"
-        return [*claims, bd.refused(GAP, told, fix), _measured_gain(units, asked)]
+        return [*claims, bd.refused(GAP, told, fix), gain_claim(units, asked)]
     a, b = asked.bounds
     if seen.min() < a or seen.max() > b:
         told = f"rewards between {seen.min():.4g} and {seen.max():.4g} were seen, but "
@@ -249,36 +250,38 @@ def drawn_claims(units: Units, asked: Asked) -> list[Claim]:
 
 
 def kl_claim(units: Units, asked: Asked) -> Claim:
-    """E Σₜ KL(π‖ρ) with an empirical-Bernstein interval."""
+    """E Σₜ KL(π‖ρ) with an interval."""
     k, n = units.divergence, len(units.divergence)
     mean, off = float(k.mean()), units.rounding
-    words: Any = {
-        "objective": "mean over prompts and answers y ~ π of Σₜ KL(π‖ρ) at token t, "
-        "summed over the whole vocabulary",
-        "assumptions": (MEANS,),
-    }
+    stated = "mean over prompts and y ~ π of Σₜ KL(π‖ρ) at token t, summed over the "
+    stated += f"whole vocabulary; {asked.reference}"
     if asked.reach == math.inf:
         told = f"{mean:.4g} nats for each of {n:,} answers; no interval without a floor"
-        return bd.measured(KL, mean, told, objective=words["objective"])
-    scaled = float(np.var(k / asked.reach, ddof=1)) if n > 1 else 0.0
-    half = asked.reach * bernstein(n, asked.delta, scaled) + off
-    low, high = max(0.0, mean - half), min(asked.reach, mean + half)
+        return bd.measured(KL, mean, told, objective=stated)
+    reach, half = asked.reach, asked.delta / 2
+    high = min(reach, upper_mean(k, 0.0, reach, half) + off)
+    low = max(0.0, -upper_mean(-k, -reach, 0.0, half) - off)
     return Claim(
         *(KL, Strength.STATISTICAL, high, None, None),
-        theorem="empirical Bernstein: a token's divergence is at most log(V/η)",
+        theorem=f"a token's divergence is at most log(V/η), and {BETS}",
         delta=asked.delta,
         allowance=off,
         detail=f"between {low:.4g} and {high:.4g} nats for each answer; {mean:.4g} on "
         f"average over {n:,} answers",
-        **words,
+        objective=stated,
+        assumptions=(MEANS,),
     )
 
 
 def gain_claim(units: Units, asked: Asked) -> Claim:
     """J(π) − J(ρ): what the tuning has gained; missed if it is surely below zero."""
-    a, b = asked.bounds or (0.0, 0.0)
     beta, off = asked.beta, asked.beta * units.rounding
     gain = units.reward - units.reference_reward - beta * units.divergence
+    stated = f"J(π) − J(ρ), J = E r − {beta:g}·KL(π‖ρ); {asked.reference}"
+    if asked.bounds is None or asked.reach == math.inf:
+        told = f"{gain.mean():+.4g} on average over {len(gain):,} answers"
+        return bd.measured(GAIN, float(gain.mean()), told, objective=stated)
+    a, b = asked.bounds
     worst, best, half = a - b - beta * asked.reach, b - a, asked.delta / 2
     high = upper_mean(gain, worst, best, half) + off
     low = -upper_mean(-gain, -best, -worst, half) - off
@@ -290,23 +293,13 @@ def gain_claim(units: Units, asked: Asked) -> Claim:
         said += f", and {beta:g}·KL is {beta * units.divergence.mean():.4g}"
     return Claim(
         *(GAIN, Strength.STATISTICAL, high, None, met),
-        objective=f"J(π) − J(ρ), J = E r − {beta:g}·KL(π‖ρ)",
-        theorem="a stake that grows if the mean lies outside reaches 1/δ with "
-        "probability δ at most (Ville)",
+        objective=stated,
+        theorem=BETS,
         assumptions=(MEANS, f"the reward lies between {a:g} and {b:g}"),
         delta=asked.delta,
         allowance=off,
         detail=said,
         fix="" if met is not False else "use more pairs, fewer steps or a larger beta",
-    )
-
-
-def _measured_gain(units: Units, asked: Asked) -> Claim:
-    gain = units.reward - units.reference_reward - asked.beta * units.divergence
-    mean = float(gain.mean())
-    return bd.measured(
-        *(GAIN, mean, f"{mean:+.4g} on average over {len(gain):,} answers"),
-        objective=f"J(π) − J(ρ), J = E r − {asked.beta:g}·KL(π‖ρ)",
     )
 
 
@@ -336,9 +329,9 @@ def gap_claim(units: Units, asked: Asked) -> Claim:
     mean = float((each - objective)[split:].mean())
     return Claim(
         *(GAP, Strength.STATISTICAL, max(0.0, bound), None, None),
-        objective=f"J* − J(π), J = E r − {beta:g}·KL(π‖ρ)",
-        theorem="log Z ≤ g + Z/e^g − 1, both policies weighing both answers; a stake "
-        "that grows with the mean reaches 1/δ with probability δ at most (Ville)",
+        objective=f"J* − J(π), J = E r − {beta:g}·KL(π‖ρ); {asked.reference}",
+        theorem="log Z ≤ g + Z/e^g − 1, with Z estimated from the answers of both "
+        f"policies; {BETS}",
         assumptions=(MEANS, f"the reward lies between {a:g} and {b:g}"),
         delta=asked.delta,
         allowance=off,
@@ -408,7 +401,7 @@ def policy_claims_of_draws(
         told += "of the context"
         return [bd.refused(GAP, told, "shorten the prompts, or lower max_tokens")]
     units = drawn_units(duel, prompts, texts, tokens, reward, n, propose)
-    asked = Asked(beta, duel.reach, len(prompts), bounds, delta)
+    asked = Asked(beta, duel.reach, len(prompts), bounds, delta, duel.stated)
     claims = drawn_claims(units, asked)
     rank = {GAP: 1, GAIN: 3, KL: 2}
     return sorted(claims, key=lambda c: 0 if c.met is False else rank[c.name])

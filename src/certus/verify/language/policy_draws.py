@@ -45,6 +45,12 @@ class Duel(NamedTuple):
         V = self.policy.config["n_tokens"]
         return self.length * math.log(V / self.floor) if self.floor else math.inf
 
+    @property
+    def stated(self) -> str:
+        """What ρ is at each token, with its numbers."""
+        eta, V = self.floor, self.policy.config["n_tokens"]
+        return f"ρ = (1 − η)·π_ref + η/V with η = {eta:g} and V = {V:,}"
+
 
 class AnswerTerms(NamedTuple):
     """Of each answer: log π/ρ, Σₜ KL, and a bound on the rounding of both."""
@@ -206,7 +212,7 @@ def upper_mean(x: Array, low: float, high: float, delta: float) -> float:
 
     def stake(m: float) -> float:
         # Below 1/(1 − m), which keeps each factor positive.
-        return math.fsum(np.log1p(np.minimum(bets, 0.75 / (1 - m)) * (m - z)))
+        return math.fsum(np.log1p(np.minimum(bets, 0.9 / (1 - m)) * (m - z)))
 
     below, above = 0.0, 1.0 - 1e-12
     if not n or stake(above) < goal:

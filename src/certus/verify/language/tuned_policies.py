@@ -31,6 +31,7 @@ from certus.verify.language.policies import (
     spoken,
 )
 from certus.verify.language.policy_draws import Duel, terms_of
+from certus.verify.language.tuning import base_claim
 from certus.verify.stating import Checked, Given, Refusal, require
 
 #: Multiplications that are spent on draws; draws and pairs at least and at most.
@@ -85,7 +86,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     pairs = [] if given.y is None or not stated.pairs else list(given.y)
     known = [_raw(text) for text in (*texts, *(y for pair in pairs for y in pair))]
     marks = fingerprints.of_texts(known, np.zeros(len(known)))
-    claims = [samples_claim(model, stated)]
+    base = base_claim(given.witness, duel.reference.weights)
+    claims = [base, samples_claim(model, stated)]
     n = affordable(duel, prompts, given.level)
     if pairs:
         claims.append(preference_claim(encode, stated, prompts, pairs, n))
@@ -100,12 +102,10 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     units = drawn_units(
         duel, prompts, texts, stated.tokens, reward, n, propose, len(texts)
     )
-    reach = duel.reach
-    asked = Asked(stated.beta, reach, len(texts), stated.bounds, DELTA)
-    claims = [*drawn_claims(units, asked), *claims]
+    rest = (len(texts), stated.bounds, DELTA, duel.stated)
+    claims = [*drawn_claims(units, Asked(stated.beta, duel.reach, *rest)), *claims]
     status = bd.verdict(claims)
-    flagged = [claim for claim in claims if claim.met is False]
-    if flagged:  # also one that is statistical
+    if any(claim.met is False for claim in claims):  # also one that is statistical
         claims.sort(key=lambda claim: claim.met is not False)
         status = bd.status_of(claims[0])
     return claims, status, marks
@@ -146,7 +146,8 @@ def samples_claim(model: Any, stated: Statement) -> Claim:
     known = all(len(y) <= duel.length and np.all((y >= 0) & (y < V)) for y in answers)
     require(known and all(_fits(duel, x) for x in prompts), "its samples do not fit")
     found = terms_of(duel, prompts, answers)
-    apart = [float(np.abs(found.divergence - said).max(initial=0.0))]
+    past = [0.0, *getattr(model, "history_", {}).get("kl", [])]  # none is negative
+    apart = [float(np.abs(found.divergence - said).max(initial=0.0)), -np.min(past)]
     spoke = [spoken(stated.tokens, y) for y in answers]
     wrong = sum(a != b for a, b in zip(spoke, told["after"]))
     if stated.reward is not None and n:
