@@ -3,21 +3,28 @@
 Pre-training on stories and dialogues, fine-tuning on demonstrations of mixed quality, a
 reward model from noisy preferences between drawn answers, PPO and PPO-ptx with that
 reward. Judged by the reward that the preferences come from, which no model sees, over
-three seeds; the settings were chosen on others. ``--look`` shows when a learnt
-reward leads astray, ``--gap`` what the certificate says where the truth is known, and
-``--speed`` times steps of DPO, PPO and GRPO beside trl's.
+three seeds; the settings were chosen on others. ``--certificates`` also bounds how far
+the policies are from the best one. ``--look`` shows when a learnt reward leads astray,
+``--gap`` what the certificate says where the truth is known, and ``--speed`` times
+steps of DPO, PPO and GRPO beside trl's.
 """
 
+import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import certus
+from benchmarks.encoders import by_file
+from benchmarks.preferences_draws import certificate, certificate_table, divergence
+from benchmarks.report import describe_machine
+from benchmarks.run import machine
 from certus.language import PPO, FineTuned, LanguageModel, RewardModel
 
 RESULTS = Path(__file__).parent / "results" / "preferences.md"
@@ -27,8 +34,9 @@ THINGS += ["jam", "bread", "egg", "pie", "nut", "beef", "leek", "mint", "lime", 
 PROMPTS = [f"Q: {thing}? A:" for thing in THINGS]
 SHOWN = "Q: milk? A: milk, please enjoy. Q: cake? A: cake, please enjoy. "
 MOST, DRAWS, SEEDS = 18, 40, 3
-#: Pairs drawn for each prompt; how surely a person sees a difference of reward; the
-#: price of a nat, in units of the learnt reward: SHARP of them are one of the true one.
+#: Pairs drawn for each prompt. A person chooses with log-odds of SHARP times the
+#: difference of the true reward; these are the units of the learnt reward, in which the
+#: price of a nat is BETA.
 PAIRS, SHARP, BETA = 100, 5.0, 0.5
 #: Shares of plain, polite, refusing and wrong answers: in text, in demonstrations.
 WEB, SHOWED = [0.25, 0.1, 0.35, 0.3], [0.5, 0.25, 0.15, 0.1]
@@ -36,12 +44,28 @@ PIPELINE = """\
 Pre-training on stories and dialogues, fine-tuning on demonstrations of mixed quality, a
 reward model from noisy preferences between drawn answers, PPO and PPO-ptx with that
 reward. Judged by the reward that the preferences come from, which no model sees. The
-settings were chosen on other seeds (10 and 11)."""
+settings were chosen on other seeds (10 and 11). KL is the mean over 240 answers of the
+stage, summed over the vocabulary at each token; a prompt with examples is not what SFT
+was asked, so there is no KL there. CPU seconds are those of the fits."""
+PAIRED = """\
+Differences of the mean reward between stages, with 95 % intervals in which a prompt
+counts as one draw: 20 prompts, 40 answers of each stage to each. A tie is a difference
+whose interval over all seeds contains 0."""
 LOOKED = """\
 When a learnt reward leads astray, seed 10: PPO's true and learnt rewards in its first,
-middle and last ten iterations of sixty. Rewards are in units of log-odds; a difference
-of 1 in the true reward is 5 of them."""
+middle and last ten iterations of sixty. A learnt reward is measured in log-odds: where
+the true reward of one answer is larger by 1 than that of another, a person prefers it
+with log-odds of 5."""
 STAGES = ("GPT", "prompted", "SFT", "PPO", "PPO-ptx")
+#: A stage, and the one that it is compared with.
+COMPARED = (
+    ("prompted", "GPT"),
+    ("SFT", "prompted"),
+    ("PPO", "SFT"),
+    ("PPO-ptx", "SFT"),
+    ("PPO-ptx", "PPO"),
+)
+PACKAGES = ("certus", "numpy", "scipy", "torch", "numba")
 
 
 def spoken(rng: np.random.Generator, thing: str, shares: list[float]) -> str:
@@ -86,11 +110,11 @@ def answers_of(
 
 
 def preferences(
-    model: Any, rng: np.random.Generator, draws: int = PAIRS
+    model: Any, rng: np.random.Generator, draws: int = PAIRS, shown: str = ""
 ) -> tuple[list[str], ...]:
     """Pairs of drawn answers, ranked with the errors of a person."""
     seeds = rng.integers(2**31, size=2).tolist()
-    both = [answers_of(model, seed, draws=draws) for seed in seeds]
+    both = [answers_of(model, seed, shown, draws) for seed in seeds]
     prompts, chosen, rejected = [], [], []
     for (x, a), (_, b) in zip(*both):
         if a != b and a and b:
@@ -154,8 +178,18 @@ def policy(sft: Any, reward: Any, seed: int, **more: Any) -> PPO:
     return PPO(sft, reward, random_state=seed, **{**words, **more})
 
 
-def pipeline(seed: int) -> dict[str, dict[str, float]]:
-    """The mean reward, bits per byte of new texts and CPU seconds of each stage."""
+class Stage(NamedTuple):
+    """What is measured of a stage."""
+
+    rewards: list[float]  # the mean of each prompt's answers
+    bits: float
+    kl: float | None
+    agreement: float
+    seconds: float
+
+
+def pipeline(seed: int, certify: bool = False) -> tuple[dict[str, Stage], list[Any]]:
+    """Each stage measured, and what the certificate says of PPO and PPO-ptx."""
     rng = np.random.default_rng(seed)
     texts, new, gpt, sft, marks = world(seed, rng)
     models: dict[str, Any] = {"GPT": gpt, "prompted": gpt, "SFT": sft}
@@ -167,19 +201,27 @@ def pipeline(seed: int) -> dict[str, dict[str, float]]:
     found = {}
     for name, spent in zip(STAGES, np.diff(marks)):
         model, fresh = models[name], np.random.default_rng(seed + 1000)
-        drawn = answers_of(model, 1, SHOWN if name == "prompted" else "")
-        kl = getattr(model, "samples_", {"kl": [0.0]})["kl"]
-        found[name] = {
-            "reward": float(np.mean([human(x, y) for x, y in drawn])),
-            "bits": model.bits_per_byte(new),
-            "kl": float(np.mean(kl)),
-            "agreement": accuracy(reward, preferences(model, fresh, DRAWS)),
-            "seconds": float(spent),
-        }
-    return found
+        shown = SHOWN if name == "prompted" else ""
+        true = [human(x, y) for x, y in answers_of(model, 1, shown)]
+        known = not shown and name != "SFT"
+        found[name] = Stage(
+            np.reshape(true, (len(PROMPTS), DRAWS)).mean(axis=1).tolist(),
+            model.bits_per_byte(new),
+            divergence(model, sft, PROMPTS, MOST) if known else None,
+            accuracy(reward, preferences(model, fresh, DRAWS, shown)),
+            float(spent),
+        )
+    lines = []
+    if certify:  # the price of a nat, in units of the true reward
+        for name in ("PPO", "PPO-ptx"):
+            two = (models[name], sft)
+            row = certificate(*two, human, BETA / SHARP, PROMPTS, MOST)
+            lines.append((name, seed, row))
+            print(name, seed, row, flush=True)
+    return found, lines
 
 
-def table(every: dict[int, dict[str, dict[str, float]]]) -> list[str]:
+def table(every: dict[int, dict[str, Stage]]) -> list[str]:
     """The rows of all seeds, and their means."""
     heads = ["stage", *(f"reward, seed {seed}" for seed in every)]
     heads += ["mean reward", "bits/byte of new texts", "KL to SFT"]
@@ -187,12 +229,49 @@ def table(every: dict[int, dict[str, dict[str, float]]]) -> list[str]:
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for name in STAGES:
         rows = [each[name] for each in every.values()]
-        mean = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
-        cells = [name, *(f"{row['reward']:.3f}" for row in rows)]
-        cells += [f"{mean['reward']:.3f}", f"{mean['bits']:.3f}", f"{mean['kl']:.2f}"]
-        cells += [f"{mean['agreement']:.2f}", f"{mean['seconds']:.0f}"]
+        rewards = [float(np.mean(row.rewards)) for row in rows]
+        near = [row.kl for row in rows if row.kl is not None]
+        cells = [name, *(f"{reward:.3f}" for reward in rewards)]
+        cells += [f"{np.mean(rewards):.3f}", f"{np.mean([r.bits for r in rows]):.3f}"]
+        cells += [f"{np.mean(near):.2f}" if near else "–"]
+        cells += [f"{np.mean([r.agreement for r in rows]):.2f}"]
+        cells += [f"{np.mean([r.seconds for r in rows]):.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def comparisons(every: dict[int, dict[str, Stage]]) -> list[str]:
+    """Differences between stages, in pairs by prompt."""
+    heads = ["stage", "beyond", *(f"seed {seed}" for seed in every), "all seeds"]
+    lines = [
+        "| " + " | ".join([*heads, "verdict"]) + " |",
+        "|---" * (len(heads) + 1) + "|",
+    ]
+    for name, other in COMPARED:
+        apart = [
+            np.subtract(each[name].rewards, each[other].rewards)
+            for each in every.values()
+        ]
+        found = [by_file(d, PROMPTS) for d in (*apart, np.mean(apart, axis=0))]
+        low, high = found[-1][1:]
+        verdict = "higher" if low > 0 else "lower" if high < 0 else "tie"
+        shown = [f"{d:+.3f} ({a:+.3f} to {b:+.3f})" for d, a, b in found]
+        lines.append("| " + " | ".join([name, other, *shown, verdict]) + " |")
+    return lines
+
+
+def where() -> list[str]:
+    """Machine, versions and load, as a paragraph."""
+    load = os.getloadavg()[0]
+    text = describe_machine(machine(PACKAGES)).strip()
+    return ["", f"{text} Load of the machine when this began: {load:.1f} processes."]
+
+
+def measured(seed: int) -> tuple[dict[str, Stage], list[Any]]:
+    """The pipeline of a seed, in a process of its own."""
+    warnings.simplefilter("ignore", certus.base.UncertifiedWarning)
+    with certus.config_context(certify="never"):
+        return pipeline(seed, "--certificates" in sys.argv)
 
 
 class Watched:
@@ -254,7 +333,8 @@ def _seen(name: str, reward: Any, beta: float, sft: Any, fresh: Any, seed: int) 
 def write(heading: str, lines: list[str]) -> None:
     """Put a section into the results; the others stay as they are."""
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# Preferences\n"
-    parts = dict.fromkeys(["Pipeline", "Rewards", "Certificate", "Speed"], "")
+    titles = ["Pipeline", "Certificates of the pipeline", "Rewards", "Certificate"]
+    parts = dict.fromkeys([*titles, "Speed"], "")
     for part in old.split("\n## ")[1:]:
         title, _, body = part.partition("\n")
         parts[title] = body.strip()
@@ -263,8 +343,26 @@ def write(heading: str, lines: list[str]) -> None:
     RESULTS.write_text("\n".join(["# Preferences\n", *kept]), encoding="utf-8")
 
 
+def run_pipeline(seeds: list[int]) -> None:
+    """Run the seeds side by side; seeds other than 0, 1, 2 only print."""
+    place = where()
+    with ProcessPoolExecutor(min(len(seeds), os.cpu_count() or 1)) as pool:
+        found = dict(zip(seeds, pool.map(measured, seeds)))
+    every = {seed: stages for seed, (stages, _) in found.items()}
+    lines = [*PIPELINE.splitlines(), "", *table(every), "", *PAIRED.splitlines(), ""]
+    lines += [*comparisons(every), *place]
+    print("\n".join(lines), flush=True)
+    rows = [row for _, some in found.values() for row in some]
+    drawn = [*certificate_table(rows), *place] if rows else []
+    print("\n".join(drawn), flush=True)
+    if seeds == list(range(SEEDS)):
+        write("Pipeline", lines)
+        if drawn:
+            write("Certificates of the pipeline", drawn)
+
+
 def main() -> None:
-    """Run what is asked for and write it; seeds other than 0, 1, 2 only print."""
+    """Run what is asked for and write it."""
     warnings.simplefilter("ignore", certus.base.UncertifiedWarning)
     seeds = [int(arg) for arg in sys.argv[1:] if arg.isdigit()] or list(range(SEEDS))
     with certus.config_context(certify="never"):
@@ -275,15 +373,13 @@ def main() -> None:
         elif "--gap" in sys.argv:
             from benchmarks.preferences_gap import certificate_lines
 
-            write("Certificate", certificate_lines())
+            place = where()
+            write("Certificate", [*certificate_lines(), *place])
         elif "--look" in sys.argv:
-            write("Rewards", [*LOOKED.splitlines(), "", *look()])
+            place = where()
+            write("Rewards", [*LOOKED.splitlines(), "", *look(), *place])
         else:
-            every = {seed: pipeline(seed) for seed in seeds}
-            lines = table(every)
-            print("\n".join(lines), flush=True)
-            if seeds == list(range(SEEDS)):
-                write("Pipeline", [*PIPELINE.splitlines(), "", *lines])
+            run_pipeline(seeds)
 
 
 if __name__ == "__main__":
