@@ -5,8 +5,8 @@ reward model from noisy preferences between drawn answers, PPO and PPO-ptx with 
 reward. Judged by the reward that the preferences come from, which no model sees, over
 three seeds; the settings were chosen on others. ``--certificates`` also bounds how far
 the policies are from the best one. ``--look`` shows when a learnt reward leads astray,
-``--gap`` what the certificate says where the truth is known, and ``--speed`` times
-steps of DPO, PPO and GRPO beside trl's.
+``--gap`` what the certificate says where the truth is known, ``--lengths`` what it says
+of short words, and ``--speed`` times steps of DPO, PPO and GRPO beside trl's.
 """
 
 import os
@@ -22,7 +22,12 @@ import numpy as np
 
 import certus
 from benchmarks.encoders import by_file
-from benchmarks.preferences_draws import certificate, certificate_table, divergence
+from benchmarks.preferences_draws import (
+    certificate,
+    certificate_table,
+    divergence,
+    lengths,
+)
 from benchmarks.report import describe_machine
 from benchmarks.run import machine
 from certus.language import PPO, FineTuned, LanguageModel, RewardModel
@@ -334,7 +339,8 @@ def write(heading: str, lines: list[str]) -> None:
     """Put a section into the results; the others stay as they are."""
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# Preferences\n"
     titles = ["Pipeline", "Certificates of the pipeline", "Rewards", "Certificate"]
-    parts = dict.fromkeys([*titles, "Speed"], "")
+    titles += ["Answers of some tokens", "Speed"]
+    parts = dict.fromkeys(titles, "")
     for part in old.split("\n## ")[1:]:
         title, _, body = part.partition("\n")
         parts[title] = body.strip()
@@ -370,6 +376,9 @@ def main() -> None:
             from benchmarks.preferences_speed import speed
 
             write("Speed", speed())
+        elif "--lengths" in sys.argv:
+            place = where()
+            write("Answers of some tokens", [*lengths(), *place])
         elif "--gap" in sys.argv:
             from benchmarks.preferences_gap import certificate_lines
 

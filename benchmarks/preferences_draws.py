@@ -5,11 +5,14 @@ bounded from as many as a certificate takes at the levels "quick" and "full".
 """
 
 import time
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
+import certus
+from certus.language import PPO, LanguageModel
 from certus.language.base import end_of
 from certus.language.tuning.policy_base import draw_answers, scores_of
 from certus.verify import PlainNetwork
@@ -25,12 +28,11 @@ from certus.verify.language.tuned_policies import DELTA, affordable
 FLOOR, ANSWERS = 0.01, 240
 NAMES = ("gap_to_optimal_policy", "kl_to_reference", "gain_over_reference")
 WHAT = """\
-The policies above, judged by the true reward with reward_range=(0, 1) and β = {beta:g},
-the price of a nat in its units. Answers have at most {tokens} tokens, and
-ρ = (1 − {floor})·π_ref + {floor}/V with V = {V}. The draws are as many as `certify`
-takes at both levels. The gap of the policy and that of doing nothing are estimated from
-the draws of "full". The bound, the interval of KL and that of the gain J(π) − J(ρ) hold
-with 95 % each."""
+Policies judged by the true reward with reward_range=(0, 1) and β = {beta:g}, the price
+of a nat in its units; ρ = (1 − {floor})·π_ref + {floor}/V with V = {V}. The draws are
+as many as `certify` takes at both levels. The gap of the policy and that of doing
+nothing are estimated from the draws of "full". The bound, the interval of KL and that
+of the gain J(π) − J(ρ) hold with 95 % each."""
 
 
 class Certificates(NamedTuple):
@@ -117,16 +119,57 @@ def certificate_table(rows: list[tuple[str, int, Certificates]]) -> list[str]:
     """The section of the results."""
     first = rows[0][2]
     what = WHAT.format(**first._asdict() | {"floor": FLOOR})
-    heads = ["policy", "seed", "level", "draws", "gap, estimated", "bound"]
+    heads = ["policy", "tokens at most", "seed", "level", "draws"]
+    heads += ["gap, estimated", "bound"]
     heads += ["doing nothing, estimated", "KL", "interval", "gain", "CPU s"]
     lines = [*what.splitlines(), "", "| " + " | ".join(heads) + " |"]
     lines.append("|---" * len(heads) + "|")
     for name, seed, row in rows:
         for level, n in row.draws.items():
             gap, kl, gain = (row.bounds[level][each] for each in NAMES)
-            cells = [name, str(seed), level, f"{n:,}", f"{row.gap:.3f}", gap]
+            cells = [name, str(row.tokens), str(seed), level, f"{n:,}"]
+            cells += [f"{row.gap:.3f}", gap]
             cells += [f"{row.idle:.3f}", f"{row.kl:.2f}", kl, gain]
             lines.append(
                 "| " + " | ".join([*cells, f"{row.seconds[level]:.0f}"]) + " |"
             )
     return lines
+
+
+# -- words of some length -------------------------------------------------------------
+
+#: Words to answer with; people like the last one.
+WORDS = {
+    4: ["cat", "dog", "hen", "cow"],
+    9: ["kangaroo", "elephant", "antelope", "flamingo"],
+}
+ASKED = ["a ", "my ", "the "]
+SHORT = """\
+PPO from networks of one layer of width 32 with 257 tokens, which write words of three
+or eight letters; one of four words earns 1, others 0. One seed."""
+
+
+def of_length(length: int) -> list[tuple[str, int, Certificates]]:
+    """The certificate of a policy whose answers have so many tokens."""
+    words = WORDS[length]
+    texts = [x + y for x in ASKED for y in words] * 6
+    shape: dict[str, Any] = {"n_layers": 1, "width": 32, "heads": 2, "context": 16}
+    with certus.config_context(certify="never"):
+        base = LanguageModel(**shape, max_iter=200, random_state=0).fit(texts)
+        options: dict[str, Any] = {"beta": 0.1, "max_tokens": length, "max_iter": 30}
+        model = PPO(base, liked, **options, random_state=0).fit(ASKED)
+        row = certificate(model, base, liked, 0.1, ASKED, length)
+    print(length, row, flush=True)
+    return [(f"words of {length - 1} letters", 0, row)]
+
+
+def liked(prompt: str, answer: str) -> float:
+    """1 for the last word of each list."""
+    return float(answer in ("cow", "flamingo"))
+
+
+def lengths() -> list[str]:
+    """The section of the results."""
+    with ProcessPoolExecutor(len(WORDS)) as pool:
+        rows = [row for some in pool.map(of_length, WORDS) for row in some]
+    return [*SHORT.splitlines(), "", *certificate_table(rows)]

@@ -130,4 +130,4 @@ def certificate_lines() -> list[str]:
     """The section of the results."""
     torch.set_num_threads(1)
     what = (__doc__ or "").splitlines()[2:5]
-    return [*what, "", *flags(), "", "Bounds:", "", *bounds()]
+    return [*what, "", *flags(), "", "Bounds, for answers of one token:", "", *bounds()]
