@@ -77,7 +77,8 @@ class DPO(TunedPolicy):
     ``kl_to_reference`` (STATISTICAL): the mean exact KL of an answer, from answers that
     the verifier draws. ``preference_loss`` (PROVED): the loss on the pairs, above log 2
     if they were swapped. ``stated_samples`` (PROVED): the KL in ``samples_`` is that of
-    the networks. With ``reward`` and ``reward_range`` also ``gap_to_optimal_policy``
+    the networks. ``base_untouched`` (PROVED): the base has the weights that it had
+    before the fit. With ``reward`` and ``reward_range`` also ``gap_to_optimal_policy``
     and ``gain_over_reference`` (STATISTICAL), which tell a policy that ranks pairs well
     and is worse than its own reference; refused without them, as pairs tell no reward.
 

@@ -48,7 +48,8 @@ class PPO(RewardedPolicy):
     the verifier draws. ``gap_to_optimal_policy`` (STATISTICAL): how far J is below the
     best of all policies, and ``gain_over_reference``; both REFUSED or MEASURED without
     ``reward_range``. ``stated_samples`` (PROVED): the KL and rewards in ``samples_``
-    are those of the networks and of the reward.
+    are those of the networks and of the reward. ``base_untouched`` (PROVED): the base
+    has the weights that it had before the fit.
 
     Parameters
     ----------
