@@ -280,7 +280,7 @@ def _nothing(block: Any) -> int:
 def command(paths: list[str], who: str) -> dict[str, Any]:
     """``certus fit`` with a time limit and a memory limit, in its own process."""
     run = [sys.executable, "-m", "certus", "fit", *paths, "--target", "kind"]
-    run += ["--drop", "y", "--memory", "2GB", "--time-limit", "900", "--no-files"]
+    run += ["--drop", "y", "--memory", "2GB", "--max-time", "900", "--no-files"]
     done = subprocess.run([*run, "--json"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-500:])

@@ -136,7 +136,7 @@ def test_impossible_limits_are_refused(capsys: Any) -> None:
 
 
 def test_too_little_time_is_reported(capsys: Any) -> None:
-    assert main(["fit", *FILES, "--target", "kind", "--time-limit", "0.01"]) == 1
+    assert main(["fit", *FILES, "--target", "kind", "--max-time", "0.01"]) == 1
     assert "no model was fitted within" in " ".join(capsys.readouterr().err.split())
     assert not list(Path().glob("*.certus"))
 

@@ -143,7 +143,6 @@ def fit(
         float | None,
         typer.Option(
             "--max-time",
-            "--time-limit",
             metavar="SECONDS",
             min=0.0,
             help="Time limit of the whole command.",

@@ -193,7 +193,9 @@ class AutoregressiveDensity(ExplicitModel):
         """Largest −log P of a row of cells, in nats."""
         check_is_fitted(self, "network_")
         config = self.network_.config
-        return float(sum(math.log(k / config["floor"]) for k in config["sizes"]))
+        return float(
+            sum(math.log(k / config["uniform_share"]) for k in config["sizes"])
+        )
 
     def _prepare(self, Z: Array, held: Array | None, rng: np.random.Generator) -> None:
         """The best tree of cells; parts hang on their own cells."""
@@ -211,7 +213,7 @@ class AutoregressiveDensity(ExplicitModel):
         module = CellNetwork(
             *(self._code.sizes, order, parents, self._code.skips),
             hidden=tuple(self.hidden_layer_sizes),
-            floor=float(self.uniform_share),
+            uniform_share=float(self.uniform_share),
             dropout=float(self.dropout),
         )
         module.start_at(tables, self._code.levels())

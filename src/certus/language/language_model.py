@@ -65,7 +65,8 @@ class LanguageModel(TransformerText):
         Number of layers. By default all sizes are chosen: 4 layers of width 128 for a
         megabyte of text and ten minutes.
     width : int, default=None
-        Number of components of the vector of a token, a multiple of ``heads``.
+        Number of components of the vector that each layer has for a token, a multiple
+        of ``heads``.
     heads : int, default=None
         Number of heads of attention.
     context : int, default=None

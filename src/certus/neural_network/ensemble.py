@@ -28,7 +28,7 @@ from certus.typing import ArrayLike, Fit, MatrixLike, RandomState
 
 
 def bootstrap_counts(
-    n: int, draws: int | None = None, *, random_state: RandomState = None
+    n: int, n_draws: int | None = None, *, random_state: RandomState = None
 ) -> np.ndarray:
     """How often each of n rows is drawn, with replacement.
 
@@ -36,7 +36,7 @@ def bootstrap_counts(
     ----------
     n : int
         Rows.
-    draws : int, optional
+    n_draws : int, optional
         How many are drawn; n if None.
     random_state : int, RandomState, Generator or None, default=None
         Seed or generator of all random numbers.
@@ -44,7 +44,7 @@ def bootstrap_counts(
     Returns
     -------
     ndarray of int of shape (n,)
-        Counts, each Binomial(draws, 1/n); they sum to ``draws``.
+        Counts, each Binomial(n_draws, 1/n); they sum to ``n_draws``.
 
     Examples
     --------
@@ -54,8 +54,10 @@ def bootstrap_counts(
     (np.int64(10000), np.float64(0.63))
     """
     check_number("n", n, 1, integer=True)
-    check_number("draws", draws, 1, integer=True, none=True)
-    drawn = generator_of(random_state).integers(n, size=n if draws is None else draws)
+    check_number("n_draws", n_draws, 1, integer=True, none=True)
+    drawn = generator_of(random_state).integers(
+        n, size=n if n_draws is None else n_draws
+    )
     return np.bincount(drawn, minlength=n)
 
 

@@ -64,7 +64,7 @@ def operator_norms(
     *,
     p: float | str = 2,
     q: float | str = 2,
-    steps: int = 100,
+    n_steps: int = 100,
 ) -> np.ndarray:
     """How far outputs move, to first order, when a row moves by one.
 
@@ -84,7 +84,7 @@ def operator_norms(
         Rows.
     p, q : float or {"l1", "l2", "linf"}, default=2
         Norms of rows and of outputs.
-    steps : int, default=100
+    n_steps : int, default=100
         Of the power method, from a random start.
 
     Returns
@@ -101,13 +101,13 @@ def operator_norms(
     >>> operator_norms(lambda x: x @ W.T, np.zeros((1, 2)), p="linf", q="l1").round(6)
     array([4.])
     """
-    check_number("steps", steps, 1, integer=True)
+    check_number("n_steps", n_steps, 1, integer=True)
     x = torch.as_tensor(X)
     x = x if x.is_floating_point() else x.double()
     from_norm, to_norm = (ThreatModel(norm, 1.0).norm for norm in (p, q))
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(0)
-        direction = steepest_direction(f, x.detach(), from_norm, to_norm, steps)
+        direction = steepest_direction(f, x.detach(), from_norm, to_norm, n_steps)
         return stretched(f, x.detach(), direction).detach().cpu().numpy()
 
 

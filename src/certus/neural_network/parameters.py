@@ -149,10 +149,11 @@ class RecurrentOptions(TypedDict, total=False):
         Share of units that each training step leaves out at random. It applies above
         each layer.
     embedding : "auto", int or None
-        Number of components of the vector of a token. Elements are tokens where
-        sequences hold strings, and where they are lists of integers; arrays and lists
-        of real numbers hold measurements. An int says tokens, None measurements,
-        whatever the form. "auto" takes min(width, 64) numbers.
+        Number of components of the vector that stands for a token at the input.
+        Elements are tokens where sequences hold strings, and where they are lists of
+        integers; arrays and lists of real numbers hold measurements. An int says
+        tokens, None measurements, whatever the form. "auto" takes min(width, 64)
+        numbers.
     """
 
     width: Annotated[int, 64]

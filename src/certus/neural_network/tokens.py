@@ -105,7 +105,7 @@ def numbered(
     ]
 
 
-def token_loss(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+def token_loss(z: Tensor, y: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """−log softmax(z) at y, its mean over the tokens of each row; −1 is none.
 
     Parameters
@@ -114,15 +114,15 @@ def token_loss(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         Scores.
     y : Tensor of shape (batch, steps)
         Token numbers, the first of each row no −1.
-    smoothing : float
-        Share of a target that is spread over all tokens.
+    label_smoothing : float
+        Share of each target that is spread over all tokens.
     """
     losses = F.cross_entropy(
         z.transpose(1, 2),
         y,
         reduction="none",
         ignore_index=NOTHING,
-        label_smoothing=smoothing,
+        label_smoothing=label_smoothing,
     )
     return losses.sum(dim=1) / (y >= 0).sum(dim=1)
 

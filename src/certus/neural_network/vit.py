@@ -69,7 +69,8 @@ class ViTClassifier(ImageClassifier):
     n_layers : int, default=4
         Number of layers.
     width : int, default=64
-        Number of components of the vector of a token, a multiple of ``heads``.
+        Number of components of the vector that each layer has for a token, a multiple
+        of ``heads``.
     heads : int, default=4
         Number of heads of attention.
     dropout : float, default=0.0

@@ -123,7 +123,7 @@ def split_ratings(
 
 
 def fold_ratings(
-    X: Any, y: Any = None, n_folds: int = 5, *, random_state: RandomState = None
+    X: Any, y: Any = None, folds: int = 5, *, random_state: RandomState = None
 ) -> Iterator[RatingSplit]:
     """Splits in which each rating is held out once, if its user has two or more.
 
@@ -134,7 +134,7 @@ def fold_ratings(
     ----------
     X, y : matrix, or pairs and ratings
         As in ``fit``.
-    n_folds : int, default=5
+    folds : int, default=5
         How many.
     random_state : int, RandomState or None, default=None
         Seed or generator of all random numbers. They decide which ratings are in which
@@ -148,23 +148,21 @@ def fold_ratings(
     --------
     >>> import numpy as np
     >>> from certus.recommend import fold_ratings
-    >>> folds = list(fold_ratings(np.ones((4, 10)), n_folds=5, random_state=0))
+    >>> folds = list(fold_ratings(np.ones((4, 10)), folds=5, random_state=0))
     >>> [len(fold.test_places) for fold in folds]
     [8, 8, 8, 8, 8]
     """
-    check_number("n_folds", n_folds, 2, integer=True)
+    check_number("folds", folds, 2, integer=True)
     entries = _read(X, y)
     random = generator_of(random_state)
     counts = np.bincount(entries.users)
-    first = random.integers(0, n_folds, len(counts))  # where each user's deal begins
-    fold = (_shuffled(entries, random) + first[entries.users]) % n_folds
+    first = random.integers(0, folds, len(counts))  # where each user's deal begins
+    fold = (_shuffled(entries, random) + first[entries.users]) % folds
     alone = counts[entries.users] == 1
-    for number in range(n_folds):
+    for number in range(folds):
         held = (fold == number) & ~alone
         if not held.any():
-            raise ValueError(
-                f"There are too few ratings for {n_folds} folds. Use fewer."
-            )
+            raise ValueError(f"There are too few ratings for {folds} folds. Use fewer.")
         yield _parts(X, y, entries, held)
 
 

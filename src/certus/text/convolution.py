@@ -53,7 +53,7 @@ class TextConvClassifier(ClassTargets):
     Parameters
     ----------
     embedding : int, default=64
-        Number of components of the vector of a token.
+        Number of components of the vector that stands for a token at the input.
     widths : sequence of int, default=(1, 2, 3)
         How many successive words filters look at.
     n_filters : int, default=64

@@ -128,8 +128,8 @@ class PlainLaw:
         sound = skips == own and self.parents[m:] == self.fine
         require(sound, "its parts do not hang on their own cells")
         self.rank = np.argsort(self.order)
-        self.hidden, self.floor = list(config["hidden"]), float(config["floor"])
-        require(0 < self.floor < 1, "its floor is no probability")
+        self.hidden, self.share = list(config["hidden"]), float(config["uniform_share"])
+        require(0 < self.share < 1, "its uniform share is not a probability")
         self.seen = self.get("seen", (self.d, self.d))
         self.levels = self.get("levels", (sum(sizes),))
         rows = [1 if p < 0 else sizes[p] for p in self.parents]
@@ -178,8 +178,8 @@ class PlainLaw:
                 score = score + self._network(j, ErrorBall(inputs), which)[:, :k]
             e = (score - score.x.max(axis=1, keepdims=True)).exp()
             p = e / e.sum()[:, None]
-            rest = ErrorBall(1.0) - self.floor
-            found.append(p * rest + ErrorBall(self.floor) / float(k))
+            rest = ErrorBall(1.0) - self.share
+            found.append(p * rest + ErrorBall(self.share) / float(k))
         return found
 
     def _network(self, j: int, x: ErrorBall, which: Array) -> ErrorBall:
@@ -219,7 +219,7 @@ class PlainLaw:
         """The least and the largest −log density that a row can have."""
         widths = [column.log_widths().x for column in self.columns]
         low, high = (sum(float(end(w)) for w in widths) for end in (np.min, np.max))
-        return low, high + sum(math.log(k / self.floor) for k in self.sizes)
+        return low, high + sum(math.log(k / self.share) for k in self.sizes)
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
@@ -248,7 +248,7 @@ def _normalised(law: PlainLaw) -> Claim:
     return bd.proved(
         *("normalised", Number(float(wrong), 0.0), 0.0),
         "probabilities sum to one for every row: no column sees itself or a later one, "
-        f"and none is below {law.floor:.0e} over its number of cells",
+        f"and none is below {law.share:.0e} over its number of cells",
         missed=f"{wrong} dependences between columns break their order",
         objective="pairs of columns where one sees itself or a later one",
         theorem="each factor is a distribution of cells given earlier ones, so their "

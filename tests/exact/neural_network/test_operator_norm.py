@@ -67,7 +67,7 @@ def test_the_power_method_finds_the_largest_singular_value():
     X, module = rows(), net()
     wanted = np.linalg.norm(jacobians(module, X), 2, axis=(1, 2))
     np.testing.assert_allclose(operator_norms(module, X), wanted, rtol=1e-8)
-    few = operator_norms(module, X, steps=2)
+    few = operator_norms(module, X, n_steps=2)
     assert (few <= wanted * (1 + 1e-12)).all()
     assert (few < wanted * (1 - 1e-6)).any()  # from below
     state = torch.random.get_rng_state()

@@ -90,7 +90,8 @@ class EncoderShape(TypedDict, total=False):
     n_layers : int
         Number of layers.
     width : int
-        Number of components of the vector of a token, a multiple of ``heads``.
+        Number of components of the vector that each layer has for a token, a multiple
+        of ``heads``.
     heads : int
         Number of heads of attention.
     context : int

@@ -43,7 +43,7 @@ class CellNetwork(nn.Module):
         cell is then 0, and its factor 1. Empty for none.
     hidden : tuple of int
         Units of the hidden layers of each column's network.
-    floor : float
+    uniform_share : float
         Probability ε that is spread evenly over the cells.
     dropout : float
         Share of the columns that are hidden from the networks in training, row by row.
@@ -78,21 +78,23 @@ class CellNetwork(nn.Module):
         parents: tuple[int, ...],
         skips: tuple[int, ...] = (),
         hidden: tuple[int, ...] = (64, 64),
-        floor: float = 1e-4,
+        uniform_share: float = 1e-4,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         sizes, hidden = require_counts("sizes", sizes), require_counts("hidden", hidden)
         order, parents = _require_tree(len(sizes), order, parents)
-        if not 0 < floor < 1:
-            raise ValueError(f"floor must be between 0 and 1, got {floor!r}.")
+        if not 0 < uniform_share < 1:
+            raise ValueError(
+                f"uniform_share must be between 0 and 1, got {uniform_share!r}."
+            )
         self.config: dict[str, Any] = {
             "sizes": sizes,
             "order": order,
             "parents": parents,
             "skips": tuple(int(m) for m in skips) or (0,) * len(sizes),
             "hidden": hidden,
-            "floor": float(floor),
+            "uniform_share": float(uniform_share),
             "dropout": float(dropout),
         }
         d, total, widest = len(sizes), sum(sizes), max(sizes)
@@ -194,9 +196,9 @@ class CellNetwork(nn.Module):
         h = h.transpose(0, 1) + self.biases[0][:, None]
         logs = F.log_softmax(self._logits(h, cells), -1)
         own = logs.gather(-1, cells.T[..., None])[..., 0]
-        floor = self.config["floor"]
-        least = own.new_tensor([math.log(floor / k) for k in self.config["sizes"]])
-        found = torch.logaddexp(math.log1p(-floor) + own, least[:, None])
+        share = self.config["uniform_share"]
+        least = own.new_tensor([math.log(share / k) for k in self.config["sizes"]])
+        found = torch.logaddexp(math.log1p(-share) + own, least[:, None])
         for j, (p, m) in enumerate(zip(self.config["parents"], self.config["skips"])):
             if m:
                 found[j] = torch.where(cells[:, p] < m, 0.0, found[j])
@@ -225,7 +227,7 @@ class CellNetwork(nn.Module):
             Log of the probability that the weights have left, column by column.
         """
         config, weight = self.config, self._first()
-        d, floor = len(config["sizes"]), config["floor"]
+        d, share = len(config["sizes"]), config["uniform_share"]
         total = len(self.places)
         h = self.biases[0][:, None].expand(-1, n, -1).clone()
         cells = torch.zeros(n, d, dtype=torch.long)
@@ -233,7 +235,7 @@ class CellNetwork(nn.Module):
         for j in config["order"]:
             k, m, one = config["sizes"][j], config["skips"][j], slice(j, j + 1)
             p = torch.softmax(self._logits(h[one], cells, one)[0, :, :k], -1)
-            mass = ((1 - floor) * p.double() + floor / k).numpy()
+            mass = ((1 - share) * p.double() + share / k).numpy()
             if allowed is not None:
                 mass = mass * allowed(j, cells.numpy())
             if m:
