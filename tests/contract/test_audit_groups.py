@@ -40,6 +40,7 @@ def report() -> Audit:
         y_test=y[1500:],
         sensitive="sex",
         max_time=4.0,
+        random_state=0,
     )
 
 
@@ -80,7 +81,9 @@ def test_rows_of_the_fit_give_no_claim_about_groups() -> None:
     rows = table(300)
     X, y = rows[["pay", "other"]], rows["paid"]
     model = LogisticRegression().fit(X, y)
-    found = certus.audit(model, X, y, sensitive=rows["sex"], max_time=2.0)
+    found = certus.audit(
+        model, X, y, sensitive=rows["sex"], max_time=2.0, random_state=0
+    )
     assert any(
         "nothing can be said about groups" in claim.detail
         for claim in found.statistical
@@ -104,6 +107,7 @@ def test_amounts_are_compared_as_distributions_and_arrays_by_place() -> None:
         y_test=X[1000:, 0],
         sensitive=group[1000:],
         max_time=2.0,
+        random_state=0,
     )
     assert "Independence does not hold" in found.figure("groups").answer
     assert found.figure("groups").data["names"] == ["score distribution"]
@@ -152,7 +156,7 @@ def test_the_label_that_is_never_guessed_is_the_chosen_one_everywhere() -> None:
     model = LogisticRegression().fit(X[:200], y[:200])
     assert set(model.predict(X)) == {"no"}
     rest = {"X_test": X[200:], "y_test": y[200:], "sensitive": group[200:]}
-    found = certus.audit(model, X[:200], y[:200], max_time=2.0, **rest)
+    found = certus.audit(model, X[:200], y[:200], max_time=2.0, **rest, random_state=0)
     figure = found.figure("groups")
     assert "positive decisions are “yes”" in figure.caption
     at = figure.data["names"].index("selection rate")
@@ -164,9 +168,9 @@ def test_no_claim_says_that_amounts_stay_between_zero_and_one() -> None:
     X, group = rng.random((600, 1)), rng.integers(0, 2, 600)
     model = LinearRegression().fit(X[:200], X[:200, 0])
     rest = {"X_test": X[200:], "y_test": X[200:, 0], "sensitive": group[200:]}
-    figure = certus.audit(model, X[:200], X[:200, 0], max_time=2.0, **rest).figure(
-        "groups"
-    )
+    figure = certus.audit(
+        model, X[:200], X[:200, 0], max_time=2.0, **rest, random_state=0
+    ).figure("groups")
     assert figure.data["names"] == ["score distribution", "mean score"]
     assert "if the scores of new rows lie in [0, 1]" in figure.caption
 
@@ -179,8 +183,7 @@ def test_many_rates_on_a_phone() -> None:
     model = LogisticRegression().fit(X[:300], y[:300])
     found = certus.audit(
         model, X[:300], y[:300], X_test=X[300:], y_test=y[300:],
-        sensitive=rows["sex"][300:], max_time=1.0,
-    )  # fmt: skip
+        sensitive=rows["sex"][300:], max_time=1.0, random_state=0)  # fmt: skip
     figure = found.figure("groups")
     assert figure.data["names"][0] == "selection rate [low]"
     assert "9 further rates are not drawn" in figure.caption

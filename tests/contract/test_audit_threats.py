@@ -50,12 +50,13 @@ def report(model) -> Audit:
         y_test=new["kind"],
         threat=THREAT,
         max_time=3.0,
+        random_state=0,
     )
 
 
 def test_the_claims_are_those_of_robust_accuracy(report, model) -> None:
     new = table(200, 1)
-    found = robust_accuracy(model, new[["a", "b"]], new["kind"], THREAT)
+    found = robust_accuracy(model, new[["a", "b"]], new["kind"], THREAT, random_state=0)
     lists = (report.proved, report.measured, report.statistical)
     by = {(c.name, c.strength): c for part in lists for c in part}
     assert by["certified_accuracy", Strength.PROVED].value == found.lower
@@ -81,7 +82,12 @@ def test_the_section_is_in_every_form(report) -> None:
 def test_without_new_rows_there_is_no_claim_about_them(model) -> None:
     rows = table(300)
     found = certus.audit(
-        model, rows[["a", "b"]], rows["kind"], threat=THREAT, max_time=20.0
+        model,
+        rows[["a", "b"]],
+        rows["kind"],
+        threat=THREAT,
+        max_time=20.0,
+        random_state=0,
     )
     refused = [c for c in found.statistical if c.name == "robust_accuracy"]
     assert refused[0].strength is Strength.REFUSED
@@ -94,7 +100,14 @@ def test_models_without_a_formula_are_attacked_and_not_proved() -> None:
     model = KNeighborsClassifier().fit(X, y)
     unseen = new[["a", "b"]].to_numpy(), new["kind"].to_numpy()
     found = certus.audit(
-        model, X, y, X_test=unseen[0], y_test=unseen[1], threat=THREAT, max_time=20.0
+        model,
+        X,
+        y,
+        X_test=unseen[0],
+        y_test=unseen[1],
+        threat=THREAT,
+        max_time=20.0,
+        random_state=0,
     )
     refused = [c for c in found.proved if c.name == "certified_accuracy"]
     assert refused[0].strength is Strength.REFUSED
@@ -113,7 +126,7 @@ def test_an_invalid_threat_is_reported_before_the_work(model) -> None:
         certus.audit(numbers, X, X["a"], threat=THREAT)
     # Rows outside the box: the list of claims says why the section is missing.
     outside = ThreatModel("linf", 0.1, 0.0, 1.0)
-    found = certus.audit(model, X, y, threat=outside, max_time=1.0)
+    found = certus.audit(model, X, y, threat=outside, max_time=1.0, random_state=0)
     (claim,) = (c for c in found.statistical if c.name == "robust_accuracy")
     assert claim.strength is Strength.REFUSED and "outside the box" in claim.detail
     assert claim.detail in found.to_markdown()
@@ -165,7 +178,7 @@ def test_numbers_change_and_all_else_stays(norm, dual, polars) -> None:
     options = {"threat": ThreatModel(norm, 0.5), "max_time": 3.0}
     unseen = {"X_test": frames[1], "y_test": new["kind"].to_numpy()}
     found = certus.audit(
-        model, frames[0], rows["kind"].to_numpy(), **unseen, **options
+        model, frames[0], rows["kind"].to_numpy(), **unseen, **options, random_state=0
     ).figure("threat")
     whole = ~new["b"].isna().to_numpy()
     z = model.decision_function(frames[1])[whole]
@@ -192,7 +205,13 @@ def test_forests_of_tables_are_attacked_in_their_numbers() -> None:
     model = TablePipeline(estimator=forest).fit(X, rows["kind"])
     unseen = {"X_test": X_new, "y_test": new["kind"]}
     found = certus.audit(
-        model, X, rows["kind"], **unseen, threat=ThreatModel("linf", 1.0), max_time=20.0
+        model,
+        X,
+        rows["kind"],
+        **unseen,
+        threat=ThreatModel("linf", 1.0),
+        max_time=20.0,
+        random_state=0,
     )
     data = found.figure("threat").data
     assert data["refused"] and data["upper"][-1] < data["upper"][0]
@@ -208,7 +227,9 @@ def test_tables_without_a_number_to_change_are_refused_with_a_message() -> None:
         model = TablePipeline(estimator=LogisticRegression()).fit(X, rows["kind"])
         if columns == ["b"]:
             X["b"] = np.nan
-        found = certus.audit(model, X, rows["kind"], threat=THREAT, max_time=1.0)
+        found = certus.audit(
+            model, X, rows["kind"], threat=THREAT, max_time=1.0, random_state=0
+        )
         (claim,) = (c for c in found.statistical if c.name == "robust_accuracy")
         assert claim.strength is Strength.REFUSED and why in claim.detail
 

@@ -174,7 +174,7 @@ def test_measured_error_is_cross_validation(
         TablePipeline(estimator=Ridge()),
         frame.drop(target).to_pandas(),
         y,
-        cv=make_split(y, labels=False, seed=3).folds,
+        cv=make_split(y, labels=False, random_state=3).folds,
         scoring="neg_root_mean_squared_error",
     )
     constant, model = report["comparison"]["candidates"]

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -109,6 +110,23 @@ def test_no_idea_has_two_names() -> None:
     assert sorted(twins(all_names())) == THEIRS
 
 
+#: The things themselves, and how many there are.
+COUNTED = [
+    *[("columns", "n_columns"), ("features", "n_features"), ("layers", "n_layers")],
+    *[("levels", "n_levels"), ("outputs", "n_outputs"), ("points", "n_points")],
+    ("units", "n_units"),
+]
+
+
+def test_functions_use_the_words_of_estimators() -> None:
+    found = public_functions()
+    assert len(found) > 400, "the search finds the functions"
+    names = {name for _, node in found for name, _ in defaults(node)}
+    things = {thing for thing, _ in COUNTED}
+    assert not names & (set(GLOSSARY["retired"]) - things)
+    assert sorted(twins(names | all_names())) == sorted([*THEIRS, *COUNTED])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_only_the_first_may_be_given_by_place(name: str) -> None:
     row, mine = ESTIMATORS[name], parameters(name)
@@ -126,6 +144,27 @@ def test_nothing_is_seeded_by_default(name: str) -> None:
     mine = parameters(name)
     if "random_state" in mine:
         assert mine["random_state"].default is None
+
+
+#: Functions that repeat by default: two calls must seal the same rows, or the second
+#: would train on rows that the first has already shown (CONTRIBUTING, "Style").
+SEALING = {"compare", "compare_blocks", "make_split"}
+#: Test data: the same call must give the same.
+SEEDED = {
+    *("example", "known_logistic", "known_regression", "known_softmax", "separable"),
+}
+
+
+def test_no_public_function_is_seeded_by_default() -> None:
+    seeded, by_seed = set(), set()
+    for _, node in public_functions():
+        for name, default in defaults(node):
+            if name == "random_state" and default not in (None, "None"):
+                seeded.add(node.name)
+            if name == "seed" and default is not None:
+                by_seed.add(node.name)
+    assert seeded == SEALING
+    assert by_seed == SEEDED
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -166,6 +205,45 @@ def _value(text: str) -> Any:
 )
 def test_texts_are_sentences(text: str) -> None:
     assert text[0].isupper() and text.endswith(".") and ". " not in text
+
+
+@cache
+def public_functions() -> list[tuple[str, ast.FunctionDef]]:
+    """The functions that a module or its package exports, and where each is."""
+    found = []
+    for folder in sorted({path.parent for path in ROOT.rglob("*.py")}):
+        trees = {p.stem: ast.parse(p.read_text("utf-8")) for p in folder.glob("*.py")}
+        offered = exported(trees.get("__init__"), "_WHERE")
+        for stem, tree in sorted(trees.items()):
+            names = offered | exported(tree, "__all__")
+            found += [
+                (f"{folder.relative_to(ROOT)}/{stem}.py", node)
+                for node in tree.body
+                if isinstance(node, ast.FunctionDef) and node.name in names
+            ]
+    return found
+
+
+def exported(tree: ast.Module | None, name: str) -> set[str]:
+    """The strings that a list of a module holds; the keys, if it is a table."""
+    found = set()
+    for node in tree.body if tree else ():
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if any(isinstance(t, ast.Name) and t.id == name for t in targets):
+            table = node.value
+            listed = table.keys if isinstance(table, ast.Dict) else ast.walk(table)
+            found |= {n.value for n in listed if isinstance(n, ast.Constant)}
+    return found
+
+
+def defaults(node: ast.FunctionDef) -> Iterator[tuple[str, str | None]]:
+    """The parameters of a function, and the text of each default."""
+    given = node.args
+    placed = [*given.posonlyargs, *given.args]
+    without = [None] * (len(placed) - len(given.defaults))
+    pairs = [*zip(placed, [*without, *given.defaults])]
+    for one, value in [*pairs, *zip(given.kwonlyargs, given.kw_defaults)]:
+        yield one.arg, None if value is None else ast.unparse(value)
 
 
 def functions() -> Iterator[tuple[str, str]]:

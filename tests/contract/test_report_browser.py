@@ -114,22 +114,24 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frame, target = load_example()
     X, y = frame.drop(target), frame[target]
     found = certus.compare(X, y, models=[Ridge()])
-    certus.audit(found.model, X, y, comparison=found).to_html(folder / "compared.html")
+    certus.audit(found.model, X, y, comparison=found, random_state=0).to_html(
+        folder / "compared.html"
+    )
     A, b = load_breast_cancer(return_X_y=True)
     model = LogisticRegression().fit(A[:400] / A.std(axis=0), b[:400])
     A = A / A.std(axis=0)
     parts = {"X": A[:400], "y": b[:400], "X_test": A[400:], "y_test": b[400:]}
-    certus.audit(model, **parts).to_html(folder / "binary.html")
+    certus.audit(model, **parts, random_state=0).to_html(folder / "binary.html")
     A, b = load_digits(return_X_y=True)
     forest = RandomForestClassifier(10, random_state=0).fit(A[:900], b[:900])
     parts = {"X": A[:900], "y": b[:900], "X_test": A[900:], "y_test": b[900:]}
-    certus.audit(forest, **parts).to_html(folder / "digits.html")
+    certus.audit(forest, **parts, random_state=0).to_html(folder / "digits.html")
     A, b = load_diabetes(return_X_y=True)
     names = ["a" * 300, "two words " * 20, "<script>alert(1)</script>", "ж" * 80]
     odd = pl.DataFrame({name: A[:, i] for i, name in enumerate(names)})
     wide = pl.Series("t" * 200, 1e9 * b)
     model = TablePipeline(estimator=Ridge()).fit(odd, wide)
-    certus.audit(model, odd, wide).to_html(folder / "hostile.html")
+    certus.audit(model, odd, wide, random_state=0).to_html(folder / "hostile.html")
     return folder
 
 

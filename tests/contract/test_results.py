@@ -94,7 +94,7 @@ def compared_blocks() -> Any:
 
 @cache
 def audited() -> Any:
-    return certus.audit(model(), X, y, X_test=X, y_test=y)
+    return certus.audit(model(), X, y, X_test=X, y_test=y, random_state=0)
 
 
 @cache
@@ -193,12 +193,12 @@ MADE: dict[str, Callable[[], Any]] = {
     ),
     "Recheck": rechecked,
     "Record": minimised,
-    "Recovery": lambda: fairness.recovery(X, GROUP),
+    "Recovery": lambda: fairness.recovery(X, GROUP, random_state=0),
     "Risk": lambda: neighbors.BayesClassifier([0.5, 0.5], [norm(-1), norm(1)]).risk(
         random_state=0
     ),
     "RobustAccuracy": lambda: robustness.robust_accuracy(
-        model(), X, y, THREAT, radii=3
+        model(), X, y, THREAT, radii=3, random_state=0
     ),
     "SampleReport": lambda: sample_report(
         generative.examine(X[:40], X[40:70], X[70:], random_state=0), title="<b>"

@@ -67,7 +67,9 @@ def running_mean(values: ArrayLike, delta: float = 0.05) -> tuple[Array, Array]:
 
 
 def conformal_p_values(
-    calibration: ArrayLike, scores: ArrayLike, random_state: int = 0
+    calibration: ArrayLike,
+    scores: ArrayLike,
+    random_state: int | np.random.Generator | None = None,
 ) -> Array:
     """How each new score ranks among all scores before it; small if it is large.
 
@@ -80,7 +82,7 @@ def conformal_p_values(
         Scores of the calibration rows.
     scores : array of shape (m,)
         Scores of the new rows, in their order.
-    random_state : int, default=0
+    random_state : int, Generator or None, default=None
         Seed or generator of all random numbers. They break ties.
 
     Returns
@@ -91,7 +93,7 @@ def conformal_p_values(
     Examples
     --------
     >>> from certus.bounds import conformal_p_values
-    >>> conformal_p_values([1.0, 2.0, 3.0], [9.0]).round(2)
+    >>> conformal_p_values([1.0, 2.0, 3.0], [9.0], random_state=0).round(2)
     array([0.16])
     """
     known = sorted(np.asarray(calibration, dtype=np.float64).tolist())

@@ -114,6 +114,7 @@ def _report(met: Meeting, found: Any, groups: Any, threat: Any) -> Any:
 
     model, X, y = met.model, met.X, met.y
     more = {"target": met.target, "sensitive": groups, "threat": threat}
+    more["random_state"] = 0  # the same command writes the same report
     try:
         if not found.same:
             return report(model, X_test=X, y_test=y, **more)

@@ -50,7 +50,7 @@ def explain(
             )
         step("explaining")
         try:
-            found = divide(model, X, behind)
+            found = divide(model, X, behind, random_state=0)  # repeats
         except (TypeError, ValueError) as error:
             raise Stop(str(error)) from None
     found = _spelt(found, split)

@@ -258,6 +258,7 @@ def _write(result: FitOutcome, max_time: float | None, step: Any) -> FitOutcome:
                 comparison=found,
                 target=_with_unit(result.data),
                 max_time=max(0.05, seconds),
+                random_state=found.split.seed,
             )
     except TimeIsUp:
         remark(

@@ -142,6 +142,7 @@ def _write(done: _Done, table: Any, max_time: float | None, step: Any) -> _Done:
         metric=found.metric.key,
         positive=found.positive,
         max_time=max(0.05, seconds),
+        random_state=found.split.seed,
     )
     files.write_report(done.report, report)
     return done

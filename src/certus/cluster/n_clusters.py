@@ -103,7 +103,7 @@ def elbow(
     *,
     sample_weight: Any = None,
     n_init: int = 4,
-    random_state: RandomState = 0,
+    random_state: RandomState = None,
     **options: Any,
 ) -> Elbow:
     """Fit k-means for several numbers of clusters and find where the curve bends.
@@ -120,7 +120,7 @@ def elbow(
         Starts for each number, so that one bad start does not bend the curve. One more
         starts from the centres for the number before and the row farthest from them:
         the objective never rises with the number.
-    random_state : int, RandomState or None, default=0
+    random_state : int, RandomState or None, default=None
         Seed or generator of all random numbers. They decide the starts.
     **options
         Further parameters of :class:`certus.cluster.KMeans`.
@@ -134,7 +134,7 @@ def elbow(
     >>> from sklearn.datasets import make_blobs
     >>> from certus.cluster import elbow
     >>> X, _ = make_blobs(300, centers=4, cluster_std=0.5, random_state=3)
-    >>> elbow(X, range(1, 9)).k
+    >>> elbow(X, range(1, 9), random_state=0).k
     4
     """
     if not isinstance(ks, Iterable):

@@ -57,7 +57,7 @@ def explain(
     max_asked: int = BUDGET,
     delta: float = 0.05,
     tol: float | None = None,
-    random_state: RandomState = 0,
+    random_state: RandomState = None,
 ) -> Contributions:
     """Divide each prediction among the columns, so that the parts add up.
 
@@ -86,7 +86,7 @@ def explain(
     tol : float, optional
         How far sums may be off, as a share of the largest prediction; by default 1e-9,
         and 1e-5 for models that compute in single precision.
-    random_state : int or Generator, default=0
+    random_state : int, Generator or None, default=None
         Seed or generator of all random numbers. They decide the sampled orders.
 
     Returns

@@ -25,7 +25,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
-from certus.base import take
+from certus.base import generator_of, take
 from certus.bounds import hoeffding
 from certus.bounds.intervals import check_count, check_delta
 from certus.config import config_context
@@ -35,7 +35,7 @@ from certus.fairness.table import words
 from certus.linear_model import LogisticRegression
 from certus.results import TableResult, draw_intervals
 from certus.tables import TableEncoder
-from certus.typing import Array, Axes, Fit, MatrixLike
+from certus.typing import Array, Axes, Fit, MatrixLike, RandomState
 
 _SHOWN = 5
 
@@ -72,7 +72,8 @@ class Recovery(TableResult):
     >>> from certus.fairness import recovery
     >>> rng = np.random.default_rng(0)
     >>> member = rng.integers(0, 2, 1000)
-    >>> print(recovery(np.column_stack([member, rng.normal(size=1000)]), member))
+    >>> X = np.column_stack([member, rng.normal(size=1000)])
+    >>> print(recovery(X, member, random_state=0))
     the attribute can be recovered: for 0 the area under the curve is at least 0.838
       0: 1.000 (0.839 to 1.000)
       1: 1.000 (0.839 to 1.000)
@@ -160,7 +161,7 @@ def recovery(
     estimator: Fit | None = None,
     folds: int = 5,
     delta: float = 0.05,
-    random_state: int = 0,
+    random_state: RandomState = None,
 ) -> Recovery:
     """How well the attribute can be recovered from the columns of a table.
 
@@ -178,7 +179,7 @@ def recovery(
     delta : float, default=0.05
         Failure probability: the chance that the statement does not hold. The statement
         is that all intervals hold.
-    random_state : int, default=0
+    random_state : int, Generator or None, default=None
         Seed or generator of all random numbers. They decide which rows are in which
         fold.
 
@@ -193,7 +194,7 @@ def recovery(
     >>> rng = np.random.default_rng(0)
     >>> member = rng.integers(0, 2, 2000)
     >>> X = rng.normal(size=(2000, 30)) + 0.4 * member[:, None]
-    >>> found = recovery(X, member)
+    >>> found = recovery(X, member, random_state=0)
     >>> print(found.verdict)
     the attribute can be recovered: for 0 the area under the curve is at least 0.828
     >>> round(max(value for _, value in found.columns), 2)  # no column tells much
@@ -239,9 +240,10 @@ def recovery(
     )
 
 
-def _deal(y: Array, folds: int, random_state: int) -> Any:
+def _deal(y: Array, folds: int, random_state: RandomState) -> Any:
     """Rows to fit on and rows to judge by, groups dealt evenly."""
-    deal = StratifiedKFold(folds, shuffle=True, random_state=random_state)
+    seed = int(generator_of(random_state).integers(2**31))
+    deal = StratifiedKFold(folds, shuffle=True, random_state=seed)
     return deal.split(np.zeros(len(y)), y)
 
 

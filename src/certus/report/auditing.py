@@ -64,7 +64,7 @@ def audit(
     positive: Any = None,
     delta: float = 0.05,
     max_time: float = 20.0,
-    random_state: int = 0,
+    random_state: int | np.random.Generator | None = None,
 ) -> Audit:
     """Report on a fitted model: what is proved, statistical, measured and assumed.
 
@@ -109,9 +109,9 @@ def audit(
     max_time : float, default=20.0
         Seconds for refitting and shuffling, and as many for proofs and attacks; figures
         shrink or are left out to keep it.
-    random_state : int, default=0
-        Seed or generator of all random numbers. They decide folds, shuffles and
-        samples.
+    random_state : int, Generator or None, default=None
+        Seed or generator of all random numbers. They decide folds, shuffles,
+        samples and the starts of attacks.
 
     Returns
     -------
@@ -157,6 +157,7 @@ def audit(
     attribute = groups.read(sensitive, X if X_test is None else X_test, parts.sealed)
     threats.check(threat, task)
     rng = np.random.default_rng(random_state)
+    (attacking,) = rng.spawn(1)  # does not depend on how far the refits came
     # Warnings of refits are hidden: the certificate already says the same.
     size = (rows or unseen).size  # type: ignore[union-attr]
     with (
@@ -173,7 +174,9 @@ def audit(
             risk = () if comparison is None else comparison.risk
         risk = risk or _risk(model, task, asked, unseen, found, delta)
         alike = groups.judge(attribute, task, unseen, found.guess, delta)
-        changed = threats.judge(threat, model, unseen or rows, unseen, delta, max_time)
+        changed = threats.judge(
+            threat, model, unseen or rows, unseen, delta, max_time, attacking
+        )
     return Audit(
         title=verdicts.title(certificate, task),
         verdict=verdicts.verdict(certificate, risk, found, task, comparison)

@@ -54,6 +54,7 @@ def judge(
     unseen: TableRows | None,
     delta: float,
     max_time: float,
+    rng: np.random.Generator,
 ) -> ThreatFindings:
     """Prove and attack; nothing without a threat."""
     if threat is None or rows is None:
@@ -61,14 +62,16 @@ def judge(
     from certus.robustness import robust_accuracy
     from certus.robustness.tables import numbers_of_table
 
-    part = rows.sample(_ROWS, np.random.default_rng(0))
+    part = rows.sample(_ROWS, rng)
     X, y, apart = part.X, part.y, None
     try:
         apart = numbers_of_table(model, part.X)
         if apart is not None:
             model, X, y = apart.model, apart.Z[apart.whole], y[apart.whole]
             threat = dataclasses.replace(threat, fixed=apart.fixed)
-        found = robust_accuracy(model, X, y, threat, delta=delta, max_time=max_time)
+        found = robust_accuracy(
+            *(model, X, y, threat), delta=delta, max_time=max_time, random_state=rng
+        )
     except (TypeError, ValueError) as error:
         refused = Claim(
             "robust_accuracy", Strength.REFUSED, detail=f"changed rows: {error}"

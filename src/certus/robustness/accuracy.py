@@ -55,7 +55,7 @@ def robust_accuracy(
     attacks: Iterable[Any] | None = None,
     delta: float = 0.05,
     max_time: float | None = None,
-    random_state: RandomState = 0,
+    random_state: RandomState = None,
 ) -> RobustAccuracy:
     """Bound the accuracy of a classifier when rows may be changed, from both sides.
 
@@ -77,7 +77,7 @@ def robust_accuracy(
     max_time : float, optional
         Seconds after which no more is proved or attacked. Both bounds still hold, and
         are farther apart.
-    random_state : int or Generator, default=0
+    random_state : int, Generator or None, default=None
         Seed or generator of all random numbers. They decide random starts.
 
     Returns

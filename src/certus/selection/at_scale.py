@@ -185,7 +185,7 @@ def compare_blocks(
         Failure probability: the chance that the statement does not hold.
     random_state : int, default=0
         Seed or generator of all random numbers. It decides which rows are sealed and
-        held out.
+        held out. The default is a fixed seed, so that every call seals the same rows.
     max_time : float, optional
         Seconds for everything. Raises TimeoutError where no model was fitted in time.
     on_step : callable, optional

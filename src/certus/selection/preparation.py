@@ -82,7 +82,7 @@ def prepare(
         labels=task != "regression" and groups is None,
         fraction=fraction,
         folds=folds,
-        seed=seed,
+        random_state=seed,
         units=order.units,
         time=order.times,
     )

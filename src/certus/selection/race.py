@@ -300,7 +300,7 @@ class Race:
             labels=self.ready.labels and split.groups is None,
             fraction=0.0,
             folds=_INNER_FOLDS,
-            seed=split.seed,
+            random_state=split.seed,
             units=None if split.units is None else split.units[rows],
             time=None if times is None else times[rows],
         ).folds
@@ -312,7 +312,8 @@ class Race:
         if self.ready.split.time is not None:
             return np.arange(len(y) - size, len(y))
         share = 1 - size / len(y)
-        return make_split(y, labels=self.ready.labels, fraction=share, seed=1).training
+        labels = self.ready.labels
+        return make_split(y, labels=labels, fraction=share, random_state=1).training
 
     def _limited(self, model: Any) -> Any:
         """The model, with ``max_time`` set if there is a deadline."""

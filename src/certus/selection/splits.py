@@ -95,7 +95,7 @@ def make_split(
     labels: bool,
     fraction: float = 0.2,
     folds: int = 5,
-    seed: int = 0,
+    random_state: int = 0,
     units: Any = None,
     time: Any = None,
     fewest: int = FEWEST,
@@ -112,7 +112,9 @@ def make_split(
         Share of the rows to seal; 0 seals none.
     folds : int, default=5
         As many as the rows allow, at most this.
-    seed : int, default=0
+    random_state : int, default=0
+        Seed or generator of all random numbers. It decides which rows are sealed.
+        The default is a fixed seed, so that every call seals the same rows.
     units : ndarray of int, optional
         Rows of equal number stay together: groups, or copies of a row.
     time : ndarray, optional
@@ -139,10 +141,10 @@ def make_split(
     if time is not None:
         training, sealed, pairs = _by_time(np.asarray(time), share, folds)
     else:
-        keys = _keys(n, seed)
+        keys = _keys(n, random_state)
         strata = np.unique(y, return_inverse=True)[1] if labels else np.zeros(n, int)
         training, sealed, pairs = _by_unit(keys, strata, units, share, folds)
-    return Split(n, training, sealed, pairs, seed, fraction, units=units)
+    return Split(n, training, sealed, pairs, random_state, fraction, units=units)
 
 
 def _keys(n: int, seed: int) -> np.ndarray:

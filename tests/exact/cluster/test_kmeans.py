@@ -177,7 +177,7 @@ def test_elbow_is_at_the_true_number_of_separated_blobs(true):
     X, _ = make_blobs(
         400, centers=10 * np.c_[np.cos(angles), np.sin(angles)], random_state=true
     )
-    found = elbow(X, range(1, 9))
+    found = elbow(X, range(1, 9), random_state=0)
     assert found.k == true
     assert found.model.n_clusters == true
     assert np.all(np.diff(found.inertias) < 0)
@@ -291,8 +291,10 @@ def test_rows_beside_a_far_row_are_settled_in_float64():
 def test_the_elbow_takes_a_data_frame_and_keeps_its_names():
     pd = pytest.importorskip("pandas")
     X, _ = make_blobs(60, centers=3, cluster_std=0.3, random_state=0)
-    found = elbow(pd.DataFrame(X, columns=["a", "b"]), range(1, 6))  # warns of nothing
-    assert found.k == elbow(X, range(1, 6)).k == 3
+    found = elbow(
+        pd.DataFrame(X, columns=["a", "b"]), range(1, 6), random_state=0
+    )  # warns of nothing
+    assert found.k == elbow(X, range(1, 6), random_state=0).k == 3
     assert list(found.model.feature_names_in_) == ["a", "b"]
     assert repr(found).startswith("Elbow(k=3, of 1 to 5 clusters")
     with pytest.raises(TypeError, match="range"):

@@ -30,7 +30,7 @@ def test_many_weak_columns_recover_the_attribute() -> None:
     for d in (1, 4, 16, 64, 256):
         X, member = proxies(4000, d, 0.3, d)
         best = float(ndtr(0.3 * math.sqrt(d / 2)))
-        known = recovery(X, member)
+        known = recovery(X, member, random_state=0)
         found.append(known.auc[1])
         assert best - 0.03 < known.auc[1] < best + 0.03
         assert known.auc_low[1] <= known.auc[1] <= known.auc_high[1]
@@ -43,9 +43,9 @@ def test_many_weak_columns_recover_the_attribute() -> None:
 def test_chance_is_distinguished_from_recovery() -> None:
     X, _ = proxies(20_000, 3, 0.0, 0)
     member = np.random.default_rng(1).integers(0, 2, 20_000)
-    found = recovery(X, member)
+    found = recovery(X, member, random_state=0)
     assert abs(found.auc[0] - 0.5) < 0.03 and "can hardly recover" in found.verdict
-    few = recovery(X[:40], member[:40])
+    few = recovery(X[:40], member[:40], random_state=0)
     assert "too few rows" in few.verdict
 
 
@@ -61,7 +61,7 @@ def test_the_folds_are_judged_on_rows_not_fitted_on() -> None:
     """More columns than rows fit anything; noise must stay at chance."""
     rng = np.random.default_rng(3)
     X, member = rng.normal(size=(300, 400)), rng.integers(0, 2, 300)
-    found = recovery(X, member)
+    found = recovery(X, member, random_state=0)
     assert abs(found.auc[0] - 0.5) < 0.15
     half = math.sqrt(math.log(2 * 3 / 0.05) / (2 * 27))
     assert found.auc_high[0] - found.auc[0] == pytest.approx(half, rel=0.2)
@@ -71,7 +71,7 @@ def test_the_folds_are_judged_on_rows_not_fitted_on() -> None:
 def test_any_classifier_with_scores_is_accepted(model) -> None:
     X, member = proxies(600, 10, 0.8, 4)
     names = np.array(["one", "two"])[member]
-    found = recovery(X, names, estimator=model)
+    found = recovery(X, names, estimator=model, random_state=0)
     assert found.groups == ("one", "two") and found.auc_low[0] > 0.6
     assert found.accuracy > found.chance
     assert not hasattr(model, "classes_")  # a copy was fitted
@@ -83,7 +83,7 @@ def test_frames_with_text_and_gaps_several_groups_and_missing_ones() -> None:
     city = np.where(group == "a", "north", rng.choice(["south", "east"], 800))
     frame = pl.DataFrame({"city": city, "pay": rng.normal(size=800)})
     frame = frame.with_columns(pl.when(frame["pay"] > 1).then(None).otherwise("pay"))
-    found = recovery(frame.rename({"literal": "more"}), group)
+    found = recovery(frame.rename({"literal": "more"}), group, random_state=0)
     by = dict(zip(found.groups, found.auc))
     assert by["a"] > 0.99 and by[None] < 0.8
     assert found.columns[0][0] == "city=north"
@@ -120,9 +120,9 @@ class _Labels(NearestCentroid):
 
 def test_few_rows_of_a_group_mean_fewer_folds() -> None:
     X, _ = proxies(40, 2, 1.0, 7)
-    found = recovery(X, [0] * 37 + [1] * 3)
+    found = recovery(X, [0] * 37 + [1] * 3, random_state=0)
     assert found.folds == 3
-    again = recovery(X, [0] * 37 + [1] * 3)
+    again = recovery(X, [0] * 37 + [1] * 3, random_state=0)
     np.testing.assert_array_equal(found.auc, again.auc)
 
 
@@ -142,7 +142,7 @@ class Silent(LogisticRegression):
 
 def test_scores_the_wrong_way_round_recover_and_no_scores_do_not() -> None:
     X, member = proxies(4000, 8, 0.5, 0)
-    found = recovery(X, member, estimator=Turned())
+    found = recovery(X, member, estimator=Turned(), random_state=0)
     assert found.auc_high.max() < 0.5
     least = 1 - found.auc_high.min()
     assert "negated scores" in found.verdict and "hardly" not in found.verdict

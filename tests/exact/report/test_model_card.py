@@ -19,7 +19,13 @@ def report():
     model = LogisticRegression(C=0.1).fit(X[:300, :4], y[:300])
     rows = {"X_test": X[300:, :4], "y_test": y[300:]}
     return certus.audit(
-        model, X[:300, :4], y[:300], **rows, target=HOSTILE, max_time=0.2
+        model,
+        X[:300, :4],
+        y[:300],
+        **rows,
+        target=HOSTILE,
+        max_time=0.2,
+        random_state=0,
     )
 
 

@@ -60,7 +60,14 @@ def report(diabetes: tuple[np.ndarray, np.ndarray]) -> Audit:
     model = Ridge(alpha=0.1).fit(X[:300], y[:300])
     cv = KFold(5, shuffle=True, random_state=1)
     return certus.audit(
-        model, X[:300], y[:300], X_test=X[300:], y_test=y[300:], cv=cv, target="level"
+        model,
+        X[:300],
+        y[:300],
+        X_test=X[300:],
+        y_test=y[300:],
+        cv=cv,
+        target="level",
+        random_state=0,
     )
 
 
@@ -223,10 +230,10 @@ def test_validation_curve_equals_scikit_learn(report, diabetes) -> None:
 def test_a_wrong_penalty_is_refuted(diabetes) -> None:
     X, y = diabetes
     model = Ridge(alpha=1000.0).fit(X, y)
-    figure = certus.audit(model, X, y).figure("validation")
+    figure = certus.audit(model, X, y, random_state=0).figure("validation")
     assert figure.answer.startswith("No: alpha = ")
     chosen = LassoCV(cv=3, alphas=20).fit(X, y)
-    right = certus.audit(chosen, X, y).figure("validation")
+    right = certus.audit(chosen, X, y, random_state=0).figure("validation")
     assert right.answer.startswith("Yes")
     assert right.data["used"] == pytest.approx(chosen.alpha_)
 
@@ -235,10 +242,12 @@ def test_more_rows_help_only_where_they_do() -> None:
     rng = np.random.default_rng(6)
     X = rng.standard_normal((1200, 60))
     y = X.sum(axis=1) + rng.standard_normal(1200)
-    few = certus.audit(Ridge(0.01).fit(X[:150], y[:150]), X[:150], y[:150])
+    few = certus.audit(
+        Ridge(0.01).fit(X[:150], y[:150]), X[:150], y[:150], random_state=0
+    )
     assert few.figure("learning").answer.startswith("Probably")
     one = X[:, :1]
-    many = certus.audit(Ridge(0.01).fit(one, y), one, y)
+    many = certus.audit(Ridge(0.01).fit(one, y), one, y, random_state=0)
     answer = many.figure("learning").answer
     assert answer.startswith("Not much") and "a richer model" in answer
 
@@ -248,7 +257,13 @@ def test_curves_do_not_look_at_the_test_rows(report, diabetes) -> None:
     model = Ridge(alpha=0.1).fit(X[:300], y[:300])
     cv = KFold(5, shuffle=True, random_state=1)
     other = certus.audit(
-        model, X[:300], y[:300], X_test=-X[300:], y_test=0 * y[300:], cv=cv
+        model,
+        X[:300],
+        y[:300],
+        X_test=-X[300:],
+        y_test=0 * y[300:],
+        cv=cv,
+        random_state=0,
     )
     for kind in ("learning", "validation"):
         ours, theirs = report.figure(kind).data, other.figure(kind).data
@@ -278,7 +293,13 @@ def test_promise_about_labels_is_the_exact_interval() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[:400], y[:400])
     report = certus.audit(
-        model, X[:400], y[:400], X_test=X[400:], y_test=y[400:], metric="error"
+        model,
+        X[:400],
+        y[:400],
+        X_test=X[400:],
+        y_test=y[400:],
+        metric="error",
+        random_state=0,
     )
     wrong = int((model.predict(X[400:]) != y[400:]).sum())
     # Half of delta is spent on the metric asked for, the rest on the others.
@@ -293,7 +314,7 @@ def test_promise_about_labels_is_the_exact_interval() -> None:
 
 def test_without_rows_kept_aside_there_is_no_claim(diabetes) -> None:
     X, y = diabetes
-    report = certus.audit(Ridge().fit(X, y), X, y)
+    report = certus.audit(Ridge().fit(X, y), X, y, random_state=0)
     (claim,) = report.statistical
     assert claim.mark == "–" and "used in the fit" in claim.detail
     assert "on rows held out in turn" in report.verdict
@@ -307,12 +328,16 @@ def test_without_rows_kept_aside_there_is_no_claim(diabetes) -> None:
 def test_rows_of_the_fit_are_recognised(diabetes) -> None:
     X, y = diabetes
     model = Ridge().fit(X, y)
-    assert certus.audit(model, X, y).assumed[0].startswith("the training rows are")
-    other = certus.audit(model, X[::-1], y[::-1])
+    assert (
+        certus.audit(model, X, y, random_state=0)
+        .assumed[0]
+        .startswith("the training rows are")
+    )
+    other = certus.audit(model, X[::-1], y[::-1], random_state=0)
     assert other.assumed[0].startswith("X and y are not the rows")
-    theirs = certus.audit(LinearRegression().fit(X, y), X, y)
+    theirs = certus.audit(LinearRegression().fit(X, y), X, y, random_state=0)
     assert theirs.assumed[0].endswith("the model has no record to compare with")
-    unseen = certus.audit(model, X_test=X, y_test=y)
+    unseen = certus.audit(model, X_test=X, y_test=y, random_state=0)
     assert unseen.assumed[0].startswith("the certificate is the one made at the fit")
     assert "not rechecked" in unseen.certificate.headline
     assert [figure.kind for figure in unseen.figures] == ["residuals", "importance"]
@@ -322,7 +347,7 @@ def test_rows_of_the_fit_are_recognised(diabetes) -> None:
 def test_a_constant_is_not_beaten_by_noise() -> None:
     rng = np.random.default_rng(7)
     X, y = rng.standard_normal((80, 20)), rng.standard_normal(80)
-    report = certus.audit(Ridge(1e-6).fit(X, y), X, y)
+    report = certus.audit(Ridge(1e-6).fit(X, y), X, y, random_state=0)
     assert "no better than always predicting the mean" in report.verdict
 
 
@@ -331,14 +356,14 @@ def test_refusals_come_first() -> None:
     y = (X[:, 0] > 0).astype(int)
     with certus.config_context(on_uncertified="ignore"):
         model = OurLogistic(C=np.inf).fit(X, y)
-    report = certus.audit(model, X, y)
+    report = certus.audit(model, X, y, random_state=0)
     assert "has no optimal solution" in report.verdict
     assert report.proved[0].mark == "–"
     bayes = GaussianNB().fit(X, y)
-    assert "has no proof" in certus.audit(bayes, X, y).verdict
+    assert "has no proof" in certus.audit(bayes, X, y, random_state=0).verdict
     lazy = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1, tol=1e9))
     X, y = load_breast_cancer(return_X_y=True)
-    missed = certus.audit(lazy.fit(X, y), X, y)
+    missed = certus.audit(lazy.fit(X, y), X, y, random_state=0)
     assert "is not solved to the accuracy asked for" in missed.verdict
     assert missed.proved[0].mark == "✗" and missed.met is False
 
@@ -347,7 +372,7 @@ def test_weights_are_certified_and_not_refitted(diabetes) -> None:
     X, y = diabetes
     weight = np.random.default_rng(8).uniform(0.5, 2.0, len(y))
     model = Ridge().fit(X, y, sample_weight=weight)
-    report = certus.audit(model, X, y, sample_weight=weight)
+    report = certus.audit(model, X, y, sample_weight=weight, random_state=0)
     assert report.met and report.assumed[0].startswith("the training rows are")
     assert report.left_out[0] == "learning curve: refitting would ignore the weights"
     assert "so errors look smaller" in report.figure("residuals").caption
@@ -367,7 +392,7 @@ def compared():
 
 def test_comparison_joins_the_report(compared) -> None:
     X, y, found = compared
-    report = certus.audit(found.model, X, y, comparison=found)
+    report = certus.audit(found.model, X, y, comparison=found, random_state=0)
     assert report.comparison["chosen"] == found.chosen
     assert report.comparison["table"] == [list(row) for row in found.table()]
     assert {c.name for c in report.statistical} <= {c.name for c in found.risk}
@@ -391,7 +416,7 @@ def test_curves_use_the_folds_of_the_comparison(compared) -> None:
     for train, test in found.split.folds:
         guess = clone(model).fit(X[train], y[train]).predict(X[test])
         errors.append(root_mean_squared_error(y[test].to_numpy(), guess))
-    report = certus.audit(found.model, X, y, comparison=found)
+    report = certus.audit(found.model, X, y, comparison=found, random_state=0)
     ours = report.figure("learning").data["held_out"]
     # Folds differ by a row in length, and the curve keeps to the shortest.
     assert ours["mean"][-1] == pytest.approx(np.mean(errors), rel=2e-3)
@@ -400,8 +425,8 @@ def test_curves_use_the_folds_of_the_comparison(compared) -> None:
 
 def test_the_split_of_a_file_gives_the_same_parts(compared) -> None:
     X, y, found = compared
-    one = certus.audit(found.model, X, y, comparison=found)
-    two = certus.audit(found.model, X, y, split=found.record())
+    one = certus.audit(found.model, X, y, comparison=found, random_state=0)
+    two = certus.audit(found.model, X, y, split=found.record(), random_state=0)
     for kind in ("residuals", "importance"):
         assert one.figure(kind).data["rows"] == two.figure(kind).data["rows"]
     assert one.figure("residuals").data == two.figure("residuals").data
@@ -418,7 +443,7 @@ def test_a_win_of_another_library_comes_first(compared) -> None:
     rows = [row for row in found.rows if row.kind != "foreign"]
     beaten = dataclasses.replace(found, rows=(*rows, theirs))
     assert beaten.beaten
-    report = certus.audit(found.model, X, y, comparison=beaten)
+    report = certus.audit(found.model, X, y, comparison=beaten, random_state=0)
     assert report.verdict.lower().startswith("forest is better than every certus model")
 
 
@@ -459,7 +484,9 @@ def hostile() -> Audit:
     frame = pl.DataFrame({HOSTILE: X[:, 0], "<img src=x onerror=y>": X[:, 1]})
     y = pl.Series(f"target {HOSTILE}", labels.tolist())
     model = TablePipeline(estimator=OurLogistic()).fit(frame[:80], y[:80])
-    return certus.audit(model, frame[:80], y[:80], X_test=frame[80:], y_test=y[80:])
+    return certus.audit(
+        model, frame[:80], y[:80], X_test=frame[80:], y_test=y[80:], random_state=0
+    )
 
 
 def test_hostile_names_stay_text(hostile: Audit) -> None:
@@ -559,7 +586,9 @@ def test_several_labels_and_kinds_of_model(model) -> None:
     X, y = load_iris(return_X_y=True, as_frame=True)
     cv = StratifiedKFold(3, shuffle=True, random_state=0)
     # All folds, however busy the machine is.
-    report = certus.audit(model.fit(X, y), X, y, cv=cv, metric="error", max_time=200)
+    report = certus.audit(
+        model.fit(X, y), X, y, cv=cv, metric="error", max_time=200, random_state=0
+    )
     kinds = [figure.kind for figure in report.figures]
     tuned = [] if isinstance(model, RandomForestClassifier) else ["validation"]
     assert kinds == ["learning", *tuned, "calibration", "confusion", "importance"]
@@ -574,7 +603,7 @@ def test_sparse_columns_are_shown_by_their_coefficients() -> None:
     rng = np.random.default_rng(10)
     X = sparse.random(200, 300, 0.05, format="csc", random_state=0)
     y = X @ np.r_[5.0, np.zeros(299)] + 0.1 * rng.standard_normal(200)
-    report = certus.audit(Lasso(0.001).fit(X, y), X, y)
+    report = certus.audit(Lasso(0.001).fit(X, y), X, y, random_state=0)
     figure = report.figure("coefficients")
     assert figure.data["names"][0] == "x0"
     sd = np.std(X[:, [0]].toarray())
@@ -603,7 +632,7 @@ def test_time_is_kept_and_the_cut_is_reported() -> None:
     X, y = rng.standard_normal((2000, 3)), rng.standard_normal(2000)
     model = Slow().fit(X, y)
     start = time.perf_counter()
-    report = certus.audit(model, X, y, max_time=2.0)
+    report = certus.audit(model, X, y, max_time=2.0, random_state=0)
     assert time.perf_counter() - start < 8.0
     assert "The time limit stopped it" in report.figure("learning").caption
     assert report.figure("learning").data["sizes"][-1] < 1600
@@ -642,8 +671,8 @@ def test_huge_amounts_have_finite_errors(diabetes) -> None:
     scale = 1e200
     with certus.config_context(on_uncertified="ignore"):  # squares overflow
         model = Ridge().fit(X, scale * y)
-    huge = certus.audit(model, X, scale * y)
-    plain = certus.audit(Ridge().fit(X, y), X, y)
+    huge = certus.audit(model, X, scale * y, random_state=0)
+    plain = certus.audit(Ridge().fit(X, y), X, y, random_state=0)
     assert huge.to_html() and huge.to_json()
     for part in ("mean", "sd"):
         one, two = (a.figure("learning").data["held_out"][part] for a in (huge, plain))
@@ -652,14 +681,14 @@ def test_huge_amounts_have_finite_errors(diabetes) -> None:
 
 def test_a_penalty_that_is_switched_off_is_not_questioned() -> None:
     X, y = load_iris(return_X_y=True)
-    report = certus.audit(Perceptron(random_state=0).fit(X, y), X, y)
+    report = certus.audit(Perceptron(random_state=0).fit(X, y), X, y, random_state=0)
     assert "validation" not in [figure.kind for figure in report.figures]
     assert "calibration: the model gives no probabilities" in report.left_out
 
 
 def test_three_rows_are_enough_for_a_report() -> None:
     X, y = np.arange(3.0)[:, None], [0.0, 1.0, 2.5]
-    report = certus.audit(Ridge().fit(X, y), X, y)
+    report = certus.audit(Ridge().fit(X, y), X, y, random_state=0)
     assert "not known" in report.verdict and report.to_html()
     assert any("too few rows" in line for line in report.left_out)
 
@@ -693,7 +722,12 @@ def test_a_hundred_thousand_rows_are_looked_at_by_samples() -> None:
     y = pl.Series("sign", np.where(score > 0, "plus", "minus").tolist())
     model = TablePipeline(estimator=OurLogistic()).fit(frame[:80_000], y[:80_000])
     report = certus.audit(
-        model, frame[:80_000], y[:80_000], X_test=frame[80_000:], y_test=y[80_000:]
+        model,
+        frame[:80_000],
+        y[:80_000],
+        X_test=frame[80_000:],
+        y_test=y[80_000:],
+        random_state=0,
     )
     assert len(report.figures) == 5
     assert "5,000 of 20,000 test rows" in report.figure("calibration").caption

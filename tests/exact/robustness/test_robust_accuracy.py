@@ -63,7 +63,9 @@ def network():
 @pytest.fixture(scope="module")
 def found(network):
     X, y = blobs(seed=1)
-    return robust_accuracy(network, X, y, ThreatModel("l2", 1.0), radii=4)
+    return robust_accuracy(
+        network, X, y, ThreatModel("l2", 1.0), radii=4, random_state=0
+    )
 
 
 @pytest.mark.catalog("ADV-02")
@@ -94,7 +96,7 @@ def test_smaller_radii_are_attacked_too(found, network):
     X, y = blobs(seed=1)
     for point in found.curve[2:4]:
         alone = robust_accuracy(
-            network, X, y, ThreatModel("l2", point.radius), radii=[]
+            network, X, y, ThreatModel("l2", point.radius), radii=[], random_state=0
         )
         assert abs(alone.upper - point.upper) <= 1.5 / len(X)
         assert alone.lower == point.lower
@@ -108,7 +110,9 @@ def test_linear_models_close_the_bracket(p, box):
     ends = (X.min(), X.max()) if box else (-math.inf, math.inf)
     threat = ThreatModel(p, 0.8, *ends)
     attacks = None if p != 3 else [PGD(steps=100)]
-    found = robust_accuracy(model, X, y, threat, radii=3, attacks=attacks)
+    found = robust_accuracy(
+        model, X, y, threat, radii=3, attacks=attacks, random_state=0
+    )
     for point in found.curve:
         if p == 3:
             assert point.upper - 0.02 <= point.lower <= point.upper
@@ -165,7 +169,9 @@ def test_models_without_known_layers_are_attacked_and_not_proved():
     X, y = blobs(60)
     model = GaussianNB().fit(X, y)
     threat = ThreatModel("linf", 0.5)
-    found = robust_accuracy(model, X, y, threat, radii=1, attacks=[Search(30)])
+    found = robust_accuracy(
+        model, X, y, threat, radii=1, attacks=[Search(30)], random_state=0
+    )
     assert found.refused and found.lower == 0 and found.upper < found.clean
     assert f"without changes); {found.method}" in found.verdict
     assert "(refused)" not in found._repr_html_()
@@ -182,7 +188,9 @@ def test_networks_of_ours_are_proved_with_their_scaling():
     with pytest.warns(UserWarning):
         model.fit(X, y)
     few = [DeepFool(), OneStep()]
-    found = robust_accuracy(model, X, y, ThreatModel("l2", 1e-3), radii=1, attacks=few)
+    found = robust_accuracy(
+        model, X, y, ThreatModel("l2", 1e-3), radii=1, attacks=few, random_state=0
+    )
     assert not found.refused and 0 < found.lower <= found.upper <= found.clean
 
 
@@ -205,18 +213,26 @@ def test_masked_gradients_are_flagged(network):
     threat = ThreatModel("linf", 0.9)
     attacks = [DeepFool(), PGD(steps=20, restarts=2), Search(150)]
     masked = robust_accuracy(
-        Coarse(network).eval(), X, y, threat, radii=1, attacks=attacks
+        Coarse(network).eval(), X, y, threat, radii=1, attacks=attacks, random_state=0
     )
     assert masked.gradients_masked and masked.masked > 5 and masked.refused
     assert masked.claims[-1].name == "masked_gradients"
     assert f"{masked.masked} rows that attacks with" in masked.claims[-1].detail
     assert f"{masked.masked} rows that attacks" in str(masked)
-    plain = robust_accuracy(network, X, y, threat, radii=1, attacks=attacks)
+    plain = robust_accuracy(
+        network, X, y, threat, radii=1, attacks=attacks, random_state=0
+    )
     assert not plain.gradients_masked and plain.masked <= 1
     assert len(plain.claims) == 3
     # The order in which attacks are named does not matter.
     again = robust_accuracy(
-        Coarse(network).eval(), X, y, threat, radii=1, attacks=attacks[::-1]
+        Coarse(network).eval(),
+        X,
+        y,
+        threat,
+        radii=1,
+        attacks=attacks[::-1],
+        random_state=0,
     )
     assert again.gradients_masked and again.masked > 5
 
@@ -229,7 +245,9 @@ def test_a_proof_that_an_attack_refutes_is_withdrawn():
         lambda X: (X[:, 1] > 0).astype(int), [0, 1], Formula(W, np.zeros(2))
     )
     y = (X[:, 1] > 0).astype(int)
-    found = robust_accuracy(target, X, y, ThreatModel("l2", 1.0), attacks=[Boundary()])
+    found = robust_accuracy(
+        target, X, y, ThreatModel("l2", 1.0), attacks=[Boundary()], random_state=0
+    )
     assert found.refused and found.lower == 0
     assert "does not compute what its layers say" in found.method
 
@@ -238,7 +256,7 @@ def test_a_time_limit_leaves_both_bounds_true(network):
     X, y = blobs(seed=1)
     threat = ThreatModel("l2", 1.0)
     start = time.perf_counter()
-    found = robust_accuracy(network, X, y, threat, max_time=0.0)
+    found = robust_accuracy(network, X, y, threat, max_time=0.0, random_state=0)
     assert time.perf_counter() - start < 5
     assert found.lower == 0 and found.upper == found.clean
     assert any("time limit" in note for note in found.notes)
@@ -248,7 +266,9 @@ def test_a_time_limit_leaves_both_bounds_true(network):
 def test_an_infinite_radius_is_that_of_the_box(network):
     X, y = blobs(30)
     threat = ThreatModel("linf", math.inf, X.min(), X.max())
-    found = robust_accuracy(network, X, y, threat, radii=1, attacks=[PGD(steps=5)])
+    found = robust_accuracy(
+        network, X, y, threat, radii=1, attacks=[PGD(steps=5)], random_state=0
+    )
     assert found.curve[-1].radius == found.threat.radius <= X.max() - X.min()
     assert found.upper < 0.2
 
@@ -268,5 +288,6 @@ def test_invalid_radii_and_limits_are_refused(network):
         with pytest.raises(ValueError, match=message):
             robust_accuracy(network, X, y, threat, **options)
     assert isinstance(
-        robust_accuracy(network, X, y, threat.within(0.0)), RobustAccuracy
+        robust_accuracy(network, X, y, threat.within(0.0), random_state=0),
+        RobustAccuracy,
     )

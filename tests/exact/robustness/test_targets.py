@@ -93,7 +93,9 @@ def test_linear_models_behind_linear_steps_have_a_formula(name, classes):
     if classes == 2:
         z = z[:, 1] - z[:, 0]
     np.testing.assert_allclose(z, truth, rtol=1e-6, atol=1e-8 * np.abs(truth).max())
-    found = robust_accuracy(model, rows[::5], y[::5], ThreatModel("l2", 0.3), radii=1)
+    found = robust_accuracy(
+        model, rows[::5], y[::5], ThreatModel("l2", 0.3), radii=1, random_state=0
+    )
     assert found.lower == found.upper
 
 
@@ -137,7 +139,9 @@ def test_a_model_whose_labels_disagree_with_its_scores_is_asked_for_labels():
     target = as_target(model, X)
     assert type(target) is Labelled
     assert "not those of its predictions" in target.note
-    found = robust_accuracy(model, X, 1 - TWO, ThreatModel("l2", 0.1), radii=1)
+    found = robust_accuracy(
+        model, X, 1 - TWO, ThreatModel("l2", 0.1), radii=1, random_state=0
+    )
     assert found.lower == 0.0
 
 
@@ -211,7 +215,13 @@ def test_gradients_of_a_kernel_machine_find_what_its_scores_do():
     assert white.fooled.sum() >= black.fooled.sum() > 0
     assert white.gradients > 0 and black.gradients == 0
     found = robust_accuracy(
-        model, X[::10], Y[::10], ThreatModel("l2", 0.2), radii=1, attacks=[OneStep()]
+        model,
+        X[::10],
+        Y[::10],
+        ThreatModel("l2", 0.2),
+        radii=1,
+        attacks=[OneStep()],
+        random_state=0,
     )
     assert found.lower == 0 and "neither linear nor a network" in found.method
 

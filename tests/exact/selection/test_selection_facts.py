@@ -102,7 +102,7 @@ def test_the_error_on_the_held_out_part_is_unbiased():
     held_out, training = [], []
     for seed in range(250):
         X, y = draw(rng, 40)
-        split = make_split(y, labels=False, fraction=0.25, seed=seed)
+        split = make_split(y, labels=False, fraction=0.25, random_state=seed)
         model = LinearRegression().fit(X[split.training], y[split.training])
         errors = (y - model.predict(X)) ** 2
         held_out.append(errors[split.sealed].mean() - true_risk(model))
@@ -117,7 +117,7 @@ def test_the_error_on_the_held_out_part_is_unbiased():
 def test_a_plan_parts_the_rows(n, folds, seed, labels):
     """Sealed and training rows, and the folds of these, are each row exactly once."""
     y = np.arange(n) % 3 if labels else np.linspace(0, 1, n)
-    split = make_split(y, labels=labels, folds=folds, seed=seed)
+    split = make_split(y, labels=labels, folds=folds, random_state=seed)
     together = np.concatenate([split.training, split.sealed])
     np.testing.assert_array_equal(np.sort(together), np.arange(n))
     tested = np.concatenate([test for _, test in split.folds])

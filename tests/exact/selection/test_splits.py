@@ -30,7 +30,7 @@ def check_partition(split, n):
 @given(sizes, seeds, st.floats(0.0, 0.6), st.integers(2, 10))
 def test_each_row_is_sealed_or_in_one_fold(n, seed, fraction, folds):
     split = make_split(
-        np.zeros(n), labels=False, fraction=fraction, folds=folds, seed=seed
+        np.zeros(n), labels=False, fraction=fraction, folds=folds, random_state=seed
     )
     check_partition(split, n)
     assert len(split.sealed) == round(fraction * n)
@@ -42,7 +42,7 @@ def test_each_row_is_sealed_or_in_one_fold(n, seed, fraction, folds):
 @given(sizes, seeds, st.lists(st.integers(0, 3), min_size=20, max_size=200))
 def test_labels_are_dealt_evenly(n, seed, labels):
     y = np.array(labels)
-    split = make_split(y, labels=True, seed=seed)
+    split = make_split(y, labels=True, random_state=seed)
     check_partition(split, len(y))
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)
@@ -59,7 +59,9 @@ def test_units_never_straddle(seed, units):
     units = np.array(units)
     if len(np.unique(units)) < 3:
         return
-    split = make_split(np.zeros(len(units)), labels=False, seed=seed, units=units)
+    split = make_split(
+        np.zeros(len(units)), labels=False, random_state=seed, units=units
+    )
     check_sides(split, len(units))
     if np.bincount(units).max() < len(units) / 8:  # else a fold may lack what to learn
         check_partition(split, len(units))
@@ -73,7 +75,7 @@ def test_groups_are_drawn_as_units_not_by_their_rows():
     units = np.repeat(np.arange(50), np.arange(1, 51))
     shares = []
     for seed in range(200):
-        sealed = make_split(units, labels=False, seed=seed, units=units).sealed
+        sealed = make_split(units, labels=False, random_state=seed, units=units).sealed
         assert len(np.unique(units[sealed])) == 10
         shares.append(np.isin(np.arange(50), units[sealed]))
     # Each group is sealed in a fifth of the draws: binomial, 200 draws.
@@ -106,13 +108,13 @@ def test_distinct_times_seal_the_latest_fifth():
 
 def test_the_seed_decides_and_nothing_else():
     y = np.random.default_rng(0).normal(size=100)
-    one = make_split(y, labels=False, seed=7)
-    again = make_split(-y, labels=False, seed=7)
+    one = make_split(y, labels=False, random_state=7)
+    again = make_split(-y, labels=False, random_state=7)
     np.testing.assert_array_equal(one.sealed, again.sealed)
-    other = make_split(y, labels=False, seed=8)
+    other = make_split(y, labels=False, random_state=8)
     assert not np.array_equal(one.sealed, other.sealed)
     # Fixed for ever: files written today must mean the same rows tomorrow.
-    fixed = make_split(np.zeros(20), labels=False, seed=0).sealed
+    fixed = make_split(np.zeros(20), labels=False, random_state=0).sealed
     assert fixed.tolist() == [2, 4, 6, 18]
 
 
@@ -120,14 +122,14 @@ def test_sealing_is_uniform_over_rows():
     """Chi-square of how often each of 40 rows is sealed over 2,000 seeds."""
     counts = np.zeros(40)
     for seed in range(2000):
-        counts[make_split(np.zeros(40), labels=False, seed=seed).sealed] += 1
+        counts[make_split(np.zeros(40), labels=False, random_state=seed).sealed] += 1
     expected = 2000 * 8 / 40
     statistic = ((counts - expected) ** 2 / (expected * 0.8)).sum()
     assert statistic < 80  # the 0.9999 quantile of chi-square with 39 is 82.4
 
 
 def test_record_holds_the_rows():
-    split = make_split(np.zeros(77), labels=False, seed=5)
+    split = make_split(np.zeros(77), labels=False, random_state=5)
     record = split.record()
     np.testing.assert_array_equal(sealed_rows(record), split.sealed)
     assert record["rows"] == 77 and record["seed"] == 5

@@ -58,12 +58,14 @@ def test_false_alarms_at_their_level(law, n, alpha):
 
 def test_p_values_are_uniform_and_a_late_change_is_found():
     rng = np.random.default_rng(0)
-    p = conformal_p_values(rng.normal(size=50), np.round(rng.normal(size=4000), 1))
+    p = conformal_p_values(
+        rng.normal(size=50), np.round(rng.normal(size=4000), 1), random_state=0
+    )
     assert np.abs(np.quantile(p, [0.1, 0.5, 0.9]) - [0.1, 0.5, 0.9]).max() < 0.03
     late = np.abs(rng.normal(size=4000))
     late[2000:] *= 1.6
     capital = miss_martingale(
-        conformal_p_values(np.abs(rng.normal(size=200)), late), 0.1
+        conformal_p_values(np.abs(rng.normal(size=200)), late, random_state=0), 0.1
     )
     alarm = int(np.flatnonzero(capital >= np.log(20))[0])
     assert 2000 < alarm < 2500
