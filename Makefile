@@ -125,7 +125,7 @@ test-hostile: $(DEV)  ## forged, cut and fuzzed model files (10,000 of them)
 	$(BIN)/python tests/hostile/persist/fuzz_files.py --count 10000
 
 test-upstream: $(DEV)  ## scikit-learn's own tests, run against our estimators
-	$(BIN)/python tests/upstream/run.py
+	$(BIN)/python tests/upstream/run.py --write
 
 test-statistical: $(DEV)  ## the tests that take minutes: repetitions, memory
 	$(PYTEST) -m slow

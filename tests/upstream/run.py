@@ -9,6 +9,7 @@ listed included; and the same without the listed tests of private code, of wordi
 classes, and of deliberate differences. Any failure that is not listed is an error.
 
     python tests/upstream/run.py               the table
+    python tests/upstream/run.py --write       and benchmarks/results/upstream.md
     python tests/upstream/run.py --deselected  run the deselected ones as well
     python tests/upstream/run.py -- -k ridge   further options go to pytest
 """
@@ -18,8 +19,10 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import datetime
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -28,6 +31,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy
 import sklearn
 from rich.console import Console
 from rich.table import Table
@@ -35,6 +40,7 @@ from rich.table import Table
 from certus.registry import ESTIMATORS
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parents[1] / "benchmarks" / "results" / "upstream.md"
 UPSTREAM = Path(sklearn.__file__).parent
 #: Test files by their folder in scikit-learn; the files' names must differ.
 FILES_IN = {
@@ -77,7 +83,12 @@ FILES_IN = {
         "test_multioutput.py",
         "test_pipeline.py",
     ),
-    "ensemble/tests": ("test_stacking.py", "test_voting.py"),
+    "ensemble/tests": ("test_forest.py", "test_stacking.py", "test_voting.py"),
+    "ensemble/_hist_gradient_boosting/tests": (
+        "test_gradient_boosting.py",
+        "test_monotonic_constraints.py",
+        "test_warm_start.py",
+    ),
     "feature_selection/tests": ("test_from_model.py", "test_rfe.py"),
     "model_selection/tests": ("test_classification_threshold.py",),
 }
@@ -208,26 +219,66 @@ def share(c: collections.Counter[str], leaving_out: Iterable[str] = ()) -> float
     return 100.0 * c["passed"] / tried if tried else 100.0
 
 
+#: Outcomes in the order of the table.
+OUTCOMES = ("passed", "failed", *KINDS, "skipped", "xfailed")
+HEADINGS = ("file", "tests", *OUTCOMES, "of all", "of comparable")
+
+
+def cells(name: str, c: collections.Counter[str]) -> list[str]:
+    """A row of the table."""
+    numbers = [str(c[outcome]) for outcome in OUTCOMES]
+    shares = [f"{share(c):.1f} %", f"{share(c, NOT_COMPARABLE):.1f} %"]
+    return [name, str(c.total()), *numbers, *shares]
+
+
 def show(report: list[Line], console: Console) -> collections.Counter[str]:
     """Print the table by file; return the total."""
     counts = count(report)
     total = sum(counts.values(), collections.Counter())
-    columns = ("passed", "failed", *KINDS, "skipped", "xfailed")
-    table = Table("file", "tests", *columns, "of all", "of comparable")
-    for name, c in [*counts.items(), ("all", total)]:
-        if name == "all":
-            table.add_section()
-        numbers = [str(c[column]) for column in columns]
-        shares = [f"{share(c):.1f} %", f"{share(c, NOT_COMPARABLE):.1f} %"]
-        table.add_row(name, str(c.total()), *numbers, *shares)
+    table = Table(*HEADINGS)
+    for name, c in counts.items():
+        table.add_row(*cells(name, c))
+    table.add_section()
+    table.add_row(*cells("all", total))
     console.print(table)
     return total
+
+
+def as_markdown(report: list[Line]) -> str:
+    """The table as a page, with the versions and the day of the run."""
+    counts = count(report)
+    total = sum(counts.values(), collections.Counter())
+    table = [HEADINGS, ["---"] * len(HEADINGS)]
+    table += [cells(name, c) for name, c in [*counts.items(), ("all", total)]]
+    rows = "\n".join(f"| {' | '.join(row)} |" for row in table)
+    versions = (
+        f"Python {platform.python_version()}, scikit-learn {sklearn.__version__}, "
+        f"NumPy {np.__version__}, SciPy {scipy.__version__}, {platform.system()} "
+        f"{platform.machine()}"
+    )
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return f"""\
+# scikit-learn's own tests
+
+Written by `python tests/upstream/run.py --write` on {day}.
+
+{versions}.
+
+Whole test files of scikit-learn, with the public names that certus has as well
+imported from certus. Tests that use none of our estimators are not counted. Of all:
+passed, of those that passed, failed or are listed. Of comparable: the same without the
+tests of private API, of wording, of class identity and of deliberate differences.
+`tests/upstream/deselected.toml` lists each test that does not pass, with its reason.
+
+{rows}
+"""
 
 
 def main() -> int:
     """Run, report, judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--deselected", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write upstream.md")
     parser.add_argument("--report", type=Path, help="write every outcome, JSON lines")
     parser.add_argument("pytest", nargs="*", help="options for pytest, after --")
     options = parser.parse_args()
@@ -236,6 +287,8 @@ def main() -> int:
         options.report.write_text("".join(json.dumps(r) + "\n" for r in report))
     console = Console(width=170)
     total = show(report, console)
+    if options.write:
+        RESULTS.write_text(as_markdown(report), encoding="utf-8")
     for line in report:
         if "unused" in line and not options.pytest:
             console.print(f"listed, but no such test: {line['unused']}", markup=False)

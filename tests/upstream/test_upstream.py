@@ -58,6 +58,17 @@ def test_the_list_names_files_that_run_and_no_test_twice():
     assert len({entry.text for entry in entries}) == len(entries)
 
 
+def test_the_page_counts_what_is_listed_against_the_first_share_only():
+    outcomes = [("passed", None)] * 3 + [("skipped", "private API")]
+    lines = [
+        {"test": f"test_svm.py::test_{at}", "outcome": outcome, "kind": kind}
+        for at, (outcome, kind) in enumerate(outcomes)
+    ]
+    last = RUN["as_markdown"](lines).splitlines()[-1]
+    assert last.startswith("| all | 4 | 3 | 0 | 1 |")
+    assert last.endswith("| 75.0 % | 100.0 % |")
+
+
 @pytest.mark.parametrize("shape", [(12, 40), (40, 12), (20, 20)])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_leave_one_out_equals_brute_force_at_tiny_alpha(shape, intercept):
