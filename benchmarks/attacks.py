@@ -168,7 +168,9 @@ def ensemble(norm: str, radius: float) -> Any:
     threat = ThreatModel(norm, radius, 0, 1)
 
     def run(module: Any, X: Any, y: Any) -> Any:
-        found = robust_accuracy(module, X.numpy(), y.numpy(), threat, radii=[])
+        found = robust_accuracy(
+            module, X.numpy(), y.numpy(), threat, radii=[], random_state=0
+        )
         return found.upper
 
     return run

@@ -43,7 +43,7 @@ for ax, (name, model) in zip(axes, models.items()):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # not trained to the end
         model.fit(X, y)
-    found = robust_accuracy(model, X_test, y_test, threat)
+    found = robust_accuracy(model, X_test, y_test, threat, random_state=0)
     found.plot(ax)
     ax.set_title(name, loc="left", fontsize=10)
     if ax is not axes[0]:
