@@ -88,7 +88,7 @@ def run(table: Path, limit: float | None) -> dict[str, Any]:
         report = Path(folder, "report.html")
         words = ["fit", str(table), "--target", "y", "--json", "--report", str(report)]
         words += ["--out", str(Path(folder, "model.certus"))]
-        words += [] if limit is None else ["--time-limit", f"{limit:g}"]
+        words += [] if limit is None else ["--max-time", f"{limit:g}"]
         start = time.perf_counter()
         with out.open("wb") as told, errors.open("wb") as complaints:
             process = subprocess.Popen(
