@@ -200,6 +200,11 @@ class Examination(TableResult):
         data : dict
             What ``to_dict`` returned, or JSON that was read back.
         """
+        lacks = [f.name for f in fields(cls) if f.name not in data]
+        if lacks:
+            raise ValueError(
+                f"data must be what to_dict returned, but it lacks {lacks[0]!r}."
+            )
         values = {f.name: data[f.name] for f in fields(cls)}
         for name in ("columns", "pairs"):
             values[name] = tuple(ColumnDistance(**each) for each in data[name])

@@ -30,6 +30,7 @@ from certus.synth.conditions import box_of, boxes_of_gaps, keep_given
 from certus.synth.levels import Plan, encode, place_of
 from certus.synth.models import MODELS, generator_from
 from certus.synth.private import private_tree
+from certus.synth.soundness import require_sound
 from certus.synth.steps import (
     compared,
     comparison_row,
@@ -421,6 +422,7 @@ default="auto"
         check_is_fitted(self)
         check_number("n_samples", n_samples, 1, integer=True)
         rng = generator_of(self.random_state if random_state is None else random_state)
+        require_sound(self.model_, self.columns_, self.state_)
         model = generator_from(self.model_, self.state_)
         low, high = box_of(self.columns_, given or {})
         if not given:
@@ -450,6 +452,7 @@ default="auto"
             Of the kind that was passed; known cells stay as they are.
         """
         check_is_fitted(self)
+        require_sound(self.model_, self.columns_, self.state_)
         model = generator_from(self.model_, self.state_)
         if not hasattr(model, "complete"):
             raise NotImplementedError(

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import certus
+from certus.generative import Examination, examine
 from certus.persist import ModelFileError
 from certus.synth import MODELS, TableSynthesizer, networks
 
@@ -132,3 +133,66 @@ def test_a_damaged_file_is_refused(tmp_path: Any) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ModelFileError):
         certus.load(path)
+
+
+def changed(model: TableSynthesizer, fault: str) -> None:
+    """Forge one part of a fitted model."""
+    state, first = model.state_, model.columns_[0]
+    if fault == "generator":
+        model.model_ = "gan"
+    elif fault == "no state":
+        model.state_ = {}
+    elif fault == "no columns":
+        model.columns_ = []
+    elif fault == "a column less":
+        model.columns_ = model.columns_[:1]
+    elif fault == "levels":
+        first["levels"] = first["levels"][::-1].copy()
+    elif fault == "knots":
+        first["knots"] = first["knots"][:-1]
+    elif fault == "missing numbers":
+        for value in (state.get("correlation"), state.get("values")):
+            if value is not None:
+                value[0, 0] = np.nan
+        for table in state.get("tables", []):
+            table[0] = np.nan
+    elif "tables" in state:
+        state["tables"] = [table * 2 for table in state["tables"]]
+    elif "correlation" in state:
+        state["correlation"] = -state["correlation"]
+    else:
+        state["values"] = state["values"][:, :1]
+
+
+@pytest.mark.parametrize("model", ["tree", "copula", "cart"])
+def test_forged_parts_are_refused(model: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    table = pl.DataFrame({"a": rng.normal(size=80), "s": ["x", "y"] * 40})
+    for fault in (
+        *("generator", "no state", "no columns", "a column less", "levels", "knots"),
+        *("missing numbers", "numbers"),
+    ):
+        fitted = TableSynthesizer(model, random_state=0).fit(table)
+        changed(fitted, fault)
+        again = certus.load(fitted.save(tmp_path / "m.certus"))
+        with pytest.raises(ValueError, match="changed after its fit"):
+            again.sample(5)
+
+
+def test_a_forged_examination_does_not_come_out_alike() -> None:
+    rng = np.random.default_rng(0)
+    parts = [pl.DataFrame({"a": rng.normal(size=150)}) for _ in range(2)]
+    made = parts[0].head(100)
+    data = examine(*parts, made, random_state=0).to_dict()
+    assert data["flagged"]
+    assert Examination.from_dict(data).recheck(*parts, made) == ()
+    for claim in data["claims"]:  # nobody copies here
+        if claim["name"] in ("memorised", "exact_copies"):
+            claim["met"] = True
+    forged = Examination.from_dict(data | {"copies": 0, "flagged": False})
+    assert not forged.flagged
+    assert {"exact_copies", "copies"} <= set(forged.recheck(*parts, made))
+    for name in ("n_holdout", "claims", "seed"):
+        less = {key: value for key, value in data.items() if key != name}
+        with pytest.raises(ValueError, match=name):
+            Examination.from_dict(less)
