@@ -38,6 +38,10 @@ ENOUGH = 1e-9
 MILD = 0.5
 #: Dense systems up to this size also fit into memory as float32.
 COPIED = 8_000
+#: Scores, as a share of those of labelled rows, that the solver's accuracy may hide.
+FAINT = 1e-5
+#: Passes over the rows with such scores at most, and the change that ends them.
+PASSES, SETTLED = 100, 1e-4
 
 #: Squares of lengths, times gamma, beyond which too much cancels between rows.
 CANCELS = 1e4
@@ -245,7 +249,31 @@ def solve_spread(
     system = System(W, alpha / root, 1.0 / root, same, alpha)
     right = (1.0 - alpha) * one_hot(codes, k)
     Z, n_iter, status = _solved(system, right, max_iter, on_step, start)
-    return SystemSolution(np.maximum(Z, 0.0), None, n_iter, status, Z)
+    F = np.maximum(Z, 0.0)
+    if n_iter and len(F) > COPIED and not sparse.issparse(W):
+        one = np.ones(len(F))  # the solver has written αS over W
+        system = system._replace(W=W, left=one, right=one)
+    _raise_faint(system, right, F)
+    return SystemSolution(F, None, n_iter, status, Z)
+
+
+def _raise_faint(system: System, B: Array, F: Array) -> None:
+    """Scores below the solver's accuracy, by F ← B + αS F from below; F is changed.
+
+    Far from all labels a row's scores may be 1e-60. Their ratios, and so the row's
+    label, are right only if they are sums of what is not negative.
+    """
+    rows = np.flatnonzero(F.max(axis=1) < FAINT * (1.0 - system.alpha))
+    if not len(rows):
+        return
+    some, scale = system.W[rows], system.right[:, None]
+    F[rows], last = 0.0, np.zeros((len(rows), F.shape[1]))
+    for _ in range(PASSES):
+        F[rows] = B[rows] + system.left[rows, None] * times(some, scale * F)
+        new = _shares(F[rows])
+        if np.abs(new - last).max() < SETTLED:
+            return
+        last = new
 
 
 def _solved(
@@ -275,7 +303,7 @@ def _from_zero(
     dense = not sparse.issparse(system.W)
     if same and dense and n <= COPIED and system.alpha <= MILD:
         return _in_rounds(system, B, max_iter, on_step)
-    S = system.scaled()
+    S = system.scaled(copy=n <= COPIED)
     if same:
         return conjugate_gradients(lambda V: V - times(S, V), B, max_iter, on_step)
     if small:

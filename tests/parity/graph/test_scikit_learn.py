@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from sklearn import cluster, semi_supervised
-from sklearn.datasets import load_iris, make_circles, make_moons
+from sklearn.datasets import load_digits, load_iris, make_circles, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
@@ -16,6 +16,26 @@ from certus.semi_supervised import LabelPropagation, LabelSpreading
 X, y = load_iris(return_X_y=True)
 FEW = np.where(np.random.default_rng(0).random(150) < 0.3, y, -1)
 MOONS, SIDES = make_moons(120, noise=0.05, random_state=0)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.8])
+@pytest.mark.parametrize("scale", [0.1, 0.25])
+def test_labels_far_from_all_others_follow_scores_of_any_size(alpha, scale):
+    """In scikit-learn's own example scores fall to 1e-40 and below."""
+    rows, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(2).permutation(len(rows))[:340]
+    few = np.where(np.arange(340) < 40, labels[order], -1)
+    mine = LabelSpreading(gamma=scale, alpha=alpha).fit(rows[order], few)
+    theirs = semi_supervised.LabelSpreading(
+        gamma=scale, alpha=alpha, tol=0.0, max_iter=200
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        theirs.fit(rows[order], few)
+    np.testing.assert_array_equal(mine.transduction_, theirs.transduction_)
+    np.testing.assert_allclose(
+        mine.label_distributions_, theirs.label_distributions_, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("name", ["LabelPropagation", "LabelSpreading"])
