@@ -53,6 +53,15 @@ def test_rows_and_a_report_are_written(capsys: Any) -> None:
     assert "cart" in page and "never chosen" in page
 
 
+def test_a_named_encoding_is_read_and_utf8_is_written() -> None:
+    accents = table(0).rename({"pay": "größe"})
+    Path("dos.csv").write_bytes(accents.write_csv().encode("cp437"))
+    args = ["synth", "dos.csv", "--rows", "20", "--model", "tree"]
+    assert main([*args, "--encoding", "cp437"]) == 0
+    assert pl.read_csv("dos-synthetic.csv").columns == ["age", "sex", "größe"]
+    assert "größe" in Path("dos-synthetic.html").read_text(encoding="utf-8")
+
+
 def test_equal_seeds_give_equal_files() -> None:
     for name in ("a.csv", "b.csv"):
         main(["synth", "people.csv", "--model", "tree", "--seed", "7", "--out", name])

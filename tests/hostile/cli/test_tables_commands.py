@@ -248,6 +248,20 @@ def test_names_of_all_kinds(capsys: Capture) -> None:
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page
 
 
+def test_a_named_encoding_serves_fit_and_audit(capsys: Capture) -> None:
+    text = frame(größe=X[::-1].tolist()).write_csv()
+    Path("dos.csv").write_bytes(text.encode("cp437"))
+    dos = ["--encoding", "cp437"]
+    args = ["fit", "dos.csv", "--target", "y", "--model", "ridge", *dos]
+    assert main(args) == 0, capsys.readouterr().err
+    assert main(["audit", "dos.certus", "dos.csv", "--report", "a.md", *dos]) == 0
+    capsys.readouterr()
+    # Read as Windows-1252 the same bytes name another column.
+    assert main(["audit", "dos.certus", "dos.csv", "--report", "b.md"]) == 1
+    said = capsys.readouterr().err
+    assert "--encoding" in said and "größe" in said and not Path("b.md").exists()
+
+
 def test_habits_do_not_change_the_model(capsys: Capture) -> None:
     """Semicolons, decimal commas and blanks in the header: the same predictions."""
     frame().write_csv("plain.csv")
