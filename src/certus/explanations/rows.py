@@ -103,8 +103,9 @@ def read_rows(X: Any, background: MatrixLike | None) -> StackedRows:
         raise ValueError("background has no rows. Pass at least one background row.")
     names = _names(X)
     _same_columns(X, behind)
-    behind = np.asarray(behind) if isinstance(X, np.ndarray) else _alike(X, behind)
-    return StackedRows(X, behind, names)
+    if isinstance(X, np.ndarray):
+        return StackedRows(X, np.asarray(behind), names)
+    return StackedRows(*_alike(X, behind), names)
 
 
 def _readable(X: Any, name: str) -> Any:
@@ -155,11 +156,15 @@ def _same_columns(X: Any, behind: Any) -> None:
         )
 
 
-def _alike(X: Any, behind: Any) -> Any:
-    """The background with the types of the columns of X."""
+def _alike(X: Any, behind: Any) -> tuple[Any, Any]:
+    """Both with the same type in each column: that of X, or texts for categories.
+
+    Two lists of categories may differ, and a background may have one more.
+    """
     above, below = (nw.from_native(part, eager_only=True) for part in (X, behind))
-    wrong = [name for name, kind in above.schema.items() if below.schema[name] != kind]
-    if not wrong:
-        return behind
-    casts = [nw.col(name).cast(above.schema[name]) for name in wrong]
-    return below.with_columns(*casts).to_native()
+    for name, kind in above.schema.items():
+        if below.schema[name] == kind:
+            continue
+        column = nw.col(name).cast(nw.String if kind == nw.Enum else kind)
+        above, below = above.with_columns(column), below.with_columns(column)
+    return above.to_native(), below.to_native()

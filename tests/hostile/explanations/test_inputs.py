@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Perceptron, Ridge
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import SVC
 
 import certus
@@ -65,6 +67,27 @@ def test_a_missing_column_is_named() -> None:
     assert found.columns == tuple(f"c{j}" for j in range(10))
     with pytest.raises(ValueError, match="has no column 'c4'"):
         certus.explain(model, rows[:3].drop(columns="c4"), rows[:9])
+
+
+@pytest.mark.parametrize("levels", [["a", "b", "c"], ["c", "b", "a"], list("zcba")])
+def test_lists_of_categories_may_differ(levels: list[str]) -> None:
+    """A background may list its categories in another order, or have one more."""
+    rng = np.random.default_rng(0)
+    words, size = rng.choice(list("abc"), 60), rng.normal(size=60)
+    plain = pl.DataFrame({"c": words, "size": size})
+    encoder = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["c"]), remainder="passthrough"
+    )
+    model = make_pipeline(encoder, Ridge()).fit(plain, size + (words == "a"))
+    behind = plain.with_columns(c=pl.Series([levels[0], *words[1:]]))
+    expected = certus.explain(model, plain[:4], behind)
+    found = certus.explain(
+        model,
+        plain[:4].cast({"c": pl.Enum(["a", "b", "c"])}),
+        behind.cast({"c": pl.Enum(levels)}),
+    )
+    np.testing.assert_allclose(found.values, expected.values, atol=1e-12)
+    assert found.certificate.met
 
 
 def test_one_row_one_column_one_background_row() -> None:
