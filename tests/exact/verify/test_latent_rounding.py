@@ -115,7 +115,8 @@ def test_products_of_components(seed, shift, whole):
     rng, X = rows(seed, shift, d=6)
     V = np.linalg.qr(rng.normal(size=(6, 2)))[0].T
     near = X.mean(axis=0) + 0.01
-    given = moments.Data(X, V, np.ones(2), True, near, 1.0, 2e-16)
+    again = moments.RecomputedBlocks()
+    given = moments.Data(X, V, np.ones(2), True, near, 1.0, 2e-16, again)
     found = moments.moments(given, V, whole)
     A = X.astype(LONG) - X.astype(LONG).mean(axis=0)
     exact = (A @ V.T.astype(LONG)).T @ A
@@ -138,7 +139,9 @@ def test_squares_may_be_added_up_in_any_order(sign, thin, monkeypatch):
 
     monkeypatch.setattr(moments, "_sum_of_squares", worst)
     zero = np.zeros(6)
-    found = moments.moments(moments.Data(given, V, zero, False, zero, 1.0, 2e-16), V)
+    again = moments.RecomputedBlocks()
+    data = moments.Data(given, V, zero, False, zero, 1.0, 2e-16, again)
+    found = moments.moments(data, V)
     exact = float((X.astype(LONG) ** 2).sum())
     assert abs(exact - found.squares) > found.loose  # what products alone may be off
     assert abs(exact - found.squares) <= found.wide
