@@ -341,7 +341,9 @@ def _sgc_claims(
     data_of_fit = Given(given.witness, mixed.Z[known], labels, None, given.level)
     claims, status, _ = linear.check(problem, stated_problem, data_of_fit)
     first = claims[0]
-    if first.name == bd.GAP.name and first.strength is Strength.PROVED:
+    if status is Status.DIVERGED:
+        pass  # there are no scores, so mixing changes nothing
+    elif first.name == bd.GAP.name and first.strength is Strength.PROVED:
         rows = problems.rows_of(problem, stated_problem, *data_of_fit[1:3], None)
         p = problems.problems_of(problem, stated_problem, rows, None)[0]
         slip = _mixing_slip(p, rows.given.s, mixed.sizes[known], k) * mixed.share
