@@ -19,6 +19,10 @@ from typing import Any
 __all__ = ["TimeIsUp", "alarm"]
 
 
+#: Seconds until an alarm rings again that came at a moment when it would be lost.
+SOON = 0.005
+
+
 class TimeIsUp(BaseException):
     """The moment of an :func:`alarm` has come; no failure, so not an Exception."""
 
@@ -85,6 +89,16 @@ def _set(at: float | None) -> None:
 
 
 def _ring(number: int, frame: Any) -> None:
-    if _Set.at is not None:
-        _Set.at = None
-        raise TimeIsUp
+    if _Set.at is None:
+        return
+    if _is_called_back(frame):
+        signal.setitimer(signal.ITIMER_REAL, SOON)
+        return
+    _Set.at = None
+    raise TimeIsUp
+
+
+def _is_called_back(frame: Any) -> bool:
+    """Whether compiled code of polars called the interpreter: it drops exceptions."""
+    module = frame.f_globals.get("__name__") if frame is not None else None
+    return str(module).startswith("polars")

@@ -166,3 +166,15 @@ def test_an_alarm_in_another_thread_does_nothing():
     thread.start()
     thread.join()
     assert found == ["whole"]
+
+
+def test_an_alarm_waits_while_polars_calls_back():
+    """Compiled code of polars calls the interpreter, and drops its exceptions."""
+    space = {"__name__": "polars.series.series", "clock": time.perf_counter}
+    exec("def cast(end):\n    while clock() < end:\n        pass", space)
+    start, reached = time.perf_counter(), False
+    with pytest.raises(TimeIsUp), alarm(start + 0.05):
+        space["cast"](start + 0.3)
+        reached = True
+        _work(10)
+    assert reached and time.perf_counter() - start < 5
