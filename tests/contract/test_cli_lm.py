@@ -101,7 +101,7 @@ def test_a_terminal_shows_samples_unless_told_otherwise(
     expected = given if given is not None else 120 if live else 0
     assert progress.sample == expected
     told = progress._sample_of(certus.load(trained)) if expected else ""
-    assert expected / 2 < len(told.encode()) <= 4 * expected or not expected
+    assert len(told.encode()) <= 4 * expected  # a document may end before that
     model = SimpleNamespace(history_={"steps": [1.0], "seconds": [1.0], "loss": [2.0]})
     model.baselines_, writes = {}, []
     model.generate = lambda max_tokens: (
