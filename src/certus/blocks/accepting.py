@@ -26,7 +26,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 #: Models that scale, by the package of one that does not; then by its task.
 BY_PACKAGE = {
     "kernel_ridge": "Ridge on the columns of a Nystroem map",
-    "decomposition": "PCA or TruncatedSVD",
+    "decomposition": "PCA, FactorAnalysis or TruncatedSVD",
     "mixture": "PCA (mixtures need all rows)",
     "cluster": "PCA (clusters need all rows)",
 }

@@ -10,17 +10,21 @@ eigenvectors of Ψ^(−1/2) S Ψ^(−1/2), and at that W the step of EM is Ψ �
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.decomposition.by_blocks import covariance_of_rows
 from certus.decomposition.gaussian import FLOOR, GaussianFactors, in_precision, within
 from certus.decomposition.moments import RowMoments, moments
 from certus.evidence import FactorsWitness
 from certus.typing import Array, ArrayLike, RandomState
+
+if TYPE_CHECKING:
+    from certus.blocks import Blocks
 
 
 class FactorAnalysis(GaussianFactors):
@@ -127,15 +131,26 @@ class FactorAnalysis(GaussianFactors):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training rows.
+            Training rows; or blocks of them (:func:`certus.scale.blocks`).
         y : None
             Ignored.
         """
         _check_parameters(self)
-        before = getattr(self, "noise_variance_", None) if self.warm_start else None
+        before = self._previous()
         X = self._dense(X, reset=True)
+        return self._on(X, moments(X, type(self).__name__), before)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        _check_parameters(self)
+        found = covariance_of_rows(table, type(self).__name__)
+        return self._on(table, found, self._previous())
+
+    def _previous(self) -> Any:
+        return getattr(self, "noise_variance_", None) if self.warm_start else None
+
+    def _on(self, X: Any, found: RowMoments, before: Any) -> Fitted:
+        """Fit to the covariance of rows, or of blocks of rows."""
         start = _start(self, before, X.shape[1])
-        found = moments(X, type(self).__name__)
         k = X.shape[1] if self.n_components is None else int(self.n_components)
         ascent = _FactorAscent(found, start, min(k, *X.shape))
         monitor = Monitor(self, X, None, None, self.max_time)

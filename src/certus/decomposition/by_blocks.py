@@ -1,4 +1,4 @@
-"""A matrix whose rows come by address, for the solvers of singular values.
+"""A matrix whose rows come by address, for singular values and for covariances.
 
 Mean and scatter of all columns take one pass; a triangle with the same products, where
 the smallest variance kept is lost in them, takes another.
@@ -10,6 +10,7 @@ import numpy as np
 
 from certus._solvers.block_design import BlockMoments, merge, moments_of, require_sound
 from certus.blocks import Blocks, RowBlock, total
+from certus.decomposition.moments import RowMoments, without_rounding
 from certus.typing import Array
 
 
@@ -76,6 +77,37 @@ def moments_of_rows(block: RowBlock) -> BlockMoments:
     """Mean and scatter of the columns of one block."""
     X = rows_of(block)
     return moments_of(X, np.ones(len(X)))
+
+
+def covariance_of_rows(blocks: Blocks, name: str) -> RowMoments:
+    """Mean and covariance of all rows, in one pass; errors use ``name``."""
+    n = len(blocks)
+    if n < 2:
+        raise ValueError(f"{name} needs at least 2 rows; the blocks have {n}.")
+    seen = total(blocks, moments_of_rows, merge=merge)
+    S = seen.scatter / n
+    if not np.isfinite(np.trace(S)):
+        raise ValueError(
+            f"{name}: the squares of X are too large for float64. Standardise the "
+            "columns (StandardScaler)."
+        )
+    variances = np.maximum(np.diag(S), 0.0).copy()
+    found = RowMoments(n, seen.mean, variances, S)
+
+    def ends(some: Array) -> tuple[Array, Array]:
+        low, high = total(blocks, _ends, some, merge=_wider)
+        return low, high
+
+    return without_rounding(found, blocks.dtype, ends, name)
+
+
+def _ends(block: RowBlock, some: Array) -> tuple[Array, Array]:
+    X = rows_of(block)[:, some]
+    return X.min(axis=0), X.max(axis=0)
+
+
+def _wider(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+    return np.minimum(a[0], b[0]), np.maximum(a[1], b[1])
 
 
 def _triangle(block: RowBlock, mean: Array) -> Array:

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus._core.rounding import EPS
 from certus.base import check_number
+from certus.blocks.accepting import by_block
 from certus.decomposition.moments import DenseTransformer, RowMoments
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
@@ -67,6 +68,7 @@ class GaussianFactors(DenseTransformer):
         inner.flat[:: len(inner) + 1] += 1.0
         return W, noise, inner
 
+    @by_block
     def transform(self, X: Any) -> Array:
         """Mean of the factors given each row: Wᵀ(WWᵀ + Ψ)⁻¹(x − m).
 
@@ -102,6 +104,7 @@ class GaussianFactors(DenseTransformer):
         explained = B.T @ cho_solve(cho_factor(inner), B) if len(W) else 0.0
         return np.asarray(np.diag(1.0 / noise) - explained)
 
+    @by_block
     def score_samples(self, X: Any) -> Array:
         """Log-likelihood of each row.
 

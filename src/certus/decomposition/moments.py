@@ -8,6 +8,7 @@ are fewer than columns S is never formed: the centred rows are used instead.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,7 +94,11 @@ def moments(X: Array, name: str) -> RowMoments:
                 f"{name}: the squares of X are too large for float64. Standardise the "
                 "columns (StandardScaler)."
             )
-    return _without_rounding(found, X, name)
+
+    def ends(some: Array) -> tuple[Array, Array]:
+        return X[:, some].min(axis=0), X[:, some].max(axis=0)
+
+    return without_rounding(found, X.dtype, ends, name)
 
 
 def _by_blocks(X: Array, mean: Array) -> RowMoments:
@@ -110,13 +115,23 @@ def _by_blocks(X: Array, mean: Array) -> RowMoments:
     return RowMoments(n, mean + rest, np.maximum(np.diag(square), 0.0).copy(), square)
 
 
-def _without_rounding(found: RowMoments, X: Array, name: str) -> RowMoments:
-    """Columns that hold one value have that mean and exactly no variance."""
-    unit = float(np.finfo(X.dtype).eps)
+def without_rounding(
+    found: RowMoments,
+    dtype: Any,
+    ends: Callable[[Array], tuple[Array, Array]],
+    name: str,
+) -> RowMoments:
+    """Columns that hold one value have that mean and exactly no variance.
+
+    ``ends`` gives the least and the largest value of some columns.
+    """
+    unit = float(np.finfo(dtype).eps)
     bound = np.square(4 * unit * np.abs(found.mean)) + 1e-290
-    for j in np.flatnonzero(found.variances <= bound):
-        if X[:, j].min() == X[:, j].max():
-            found.mean[j] = X[0, j]
+    some = np.flatnonzero(found.variances <= bound)
+    low, high = ends(some) if len(some) else (some, some)
+    for i, j in enumerate(some):
+        if low[i] == high[i]:
+            found.mean[j] = low[i]
             found.variances[j] = 0.0
             found.matrix[:, j] = 0.0
             if found.formed:

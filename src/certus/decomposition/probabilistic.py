@@ -10,7 +10,7 @@ up to a rotation of the factors. EM comes to the same place in small steps.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -19,10 +19,14 @@ from sklearn.utils.validation import check_array
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.decomposition.by_blocks import covariance_of_rows
 from certus.decomposition.gaussian import FLOOR, GaussianFactors, in_precision, within
 from certus.decomposition.moments import RowMoments, moments
 from certus.evidence import FactorsWitness
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+
+if TYPE_CHECKING:
+    from certus.blocks import Blocks
 
 #: Up to this many rows or columns, EM knows where the maximum is and stops near it.
 EIGEN = 2_000
@@ -128,18 +132,24 @@ class ProbabilisticPCA(GaussianFactors):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training rows.
+            Training rows; or blocks of them (:func:`certus.scale.blocks`).
         y : None
             Ignored.
         """
-        check_number("n_components", self.n_components, integer=True, none=True)
-        check_choice("solver", self.solver, ("closed_form", "em"))
-        check_number("tol", self.tol)
-        check_number("max_iter", self.max_iter, 1, integer=True)
-        check_number("max_time", self.max_time, none=True)
+        _check_parameters(self)
         before = self._previous()
         X = self._dense(X, reset=True)
-        found = moments(X, type(self).__name__)
+        return self._on(X, moments(X, type(self).__name__), before)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        _check_parameters(self)
+        found = covariance_of_rows(table, type(self).__name__)
+        return self._on(table, found, self._previous())
+
+    def _on(
+        self, X: Any, found: RowMoments, before: tuple[Array, float] | None
+    ) -> Fitted:
+        """Fit to the covariance of rows, or of blocks of rows."""
         k = _number_of_factors(self.n_components, found)
         monitor = Monitor(self, X, None, None, self.max_time)
         ascent = _PPCAAscent(found, k)
@@ -209,6 +219,14 @@ class ProbabilisticPCA(GaussianFactors):
                 f"X has {Z.shape[1]} columns, but the model has {len(W)} factors."
             )
         return np.asarray(Z @ W.astype(Z.dtype) + self.mean_)
+
+
+def _check_parameters(model: ProbabilisticPCA) -> None:
+    check_number("n_components", model.n_components, integer=True, none=True)
+    check_choice("solver", model.solver, ("closed_form", "em"))
+    check_number("tol", model.tol)
+    check_number("max_iter", model.max_iter, 1, integer=True)
+    check_number("max_time", model.max_time, none=True)
 
 
 def _number_of_factors(asked: int | None, found: RowMoments) -> int:

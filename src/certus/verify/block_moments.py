@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus.certificate import Claim, Status
 from certus.fingerprints import direction
 from certus.typing import Array
-from certus.verify.block_sums import mark_of
-from certus.verify.covariance import covariance_about
+from certus.verify.block_sums import mark_of, marks_of
+from certus.verify.covariance import Spread, covariance_about
 from certus.verify.deciding import gamma
 from certus.verify.recomputed import RecomputedBlocks, summed
 
@@ -74,3 +75,24 @@ def added_up(
         raise ValueError("X holds NaN, infinite or very large numbers.")
     more = math.ceil(math.log2(len(blocks.keys) + 1)) + 2
     return found._replace(depth=found.depth + more, deep=found.deep + more)
+
+
+def covariance(
+    blocks: Any, again: RecomputedBlocks, point: Array
+) -> tuple[Spread, Array, dict[str, Any]]:
+    """Σ(x − p)(x − p)ᵀ/n, the mean of x − p, and the fingerprint of all rows."""
+    n, d = blocks.shape
+    found = added_up(blocks, again, point, np.zeros((0, d)), True)
+    S, share = found.products / n, gamma(found.depth + d + 8)
+    marks = marks_of(found.marks, blocks.shape, str(blocks.dtype), float(n))
+    return Spread(S, np.diag(S).copy(), True, share), found.sums / n, marks
+
+
+def with_workers(
+    claims: list[Claim], status: Status, again: RecomputedBlocks, blocks: Any
+) -> tuple[list[Claim], Status]:
+    """The claims, and that blocks computed elsewhere agree, where some were."""
+    if not again.count:
+        return claims, status
+    agree = again.claim(len(blocks.keys))
+    return [*claims, agree], status if agree.met else Status.REFUTED

@@ -21,7 +21,7 @@ comes to, which may differ a little from an exact step.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,11 @@ from certus.certificate import Claim, Status
 from certus.evidence import FactorsWitness
 from certus.typing import Array, Fit
 from certus.verify import climbing, data, deciding, stating
+from certus.verify.block_moments import covariance, with_workers
 from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.deciding import Number, U, gamma, proved
 from certus.verify.kernel import reading
+from certus.verify.recomputed import RecomputedBlocks
 from certus.verify.stating import Checked, Given
 
 #: Noise is not looked for below this share of a column's variance.
@@ -105,10 +107,13 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge W, Ψ and the mean."""
     witness, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
-    X = data.dense(reading.as_matrix(X))
+    blocks, again = stating.by_address(X), RecomputedBlocks()
+    X = X if blocks else data.dense(reading.as_matrix(X))
     mean, point = _read(model, X.shape[1])
     n, k = X.shape[0], point.W.shape[1]
-    marks = data.fingerprint(X, np.zeros(n), np.ones(n))
+    marks: dict[str, Any] = {"shape": [int(size) for size in X.shape]}
+    if not blocks:
+        marks = data.fingerprint(X, np.zeros(n), np.ones(n))
     asked = k if stated.n_components is None else int(stated.n_components)
     if k not in (asked, min(asked, *X.shape)):
         claims = [deciding.wrong_count("factors", k, asked)]
@@ -117,7 +122,10 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         lost = "the parameters hold NaN or infinite values"
         return [_gain_claim(Number(math.inf), stated, lost)], Status.DIVERGED, marks
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        spread, shift = covariance_about(X, mean)
+        if blocks:
+            spread, shift, marks = covariance(X, again, mean)
+        else:
+            spread, shift = covariance_about(X, mean)
         varies = spread.diagonal > np.square(32 * U * np.abs(mean))
         noise = _noise_claim(point, spread, varies, stated.isotropic)
         if not noise.met:
@@ -136,12 +144,14 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
                 status = Status.NO_MINIMISER if flat else Status.UNDECIDED
                 free = stated.n_components is None and not stated.isotropic
                 claims[0] = _refusal(here, flat, off)
-                return claims, Status.SOLVED if free else status, marks
+                status = Status.SOLVED if free else status
+                return *with_workers(claims, status, again, X), marks
         if stated.isotropic and min(X.shape) <= EIGEN:
             claims.insert(0, _gap_claim(here, now, n, stated))
         if level == "full":
             claims.append(_ascent_claim(here, witness or FactorsWitness(), now.value))
-    return claims, deciding.verdict(claims, ("monotone",)), marks
+    status = deciding.verdict(claims, ("monotone",))
+    return *with_workers(claims, status, again, X), marks
 
 
 def _read(model: Fit, d: int) -> tuple[Array, Factors]:

@@ -61,7 +61,9 @@ class Readers(Mapping[str, stating.Reader]):
 READERS = Readers()
 
 #: Checkers that also read rows by blocks.
-BY_BLOCKS = ("certus.verify.linear", "certus.verify.spectral")
+BY_BLOCKS = tuple(
+    f"certus.verify.{name}" for name in ("linear", "spectral", "gaussian_factors")
+)
 
 #: Advice for a fit that was stopped from outside; neither iterations nor scaling help.
 _EARLY_FIX = {
