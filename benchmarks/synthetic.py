@@ -32,6 +32,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.report import describe_machine
+from benchmarks.run import machine
 from benchmarks.synthetic_peers import read, split
 from certus.config import config_context
 from certus.generative import examine
@@ -54,6 +56,9 @@ PEERS = ("TVAE", "CTGAN")
 PARTS = ("generators", "copies", "null", "examine", "beside")
 #: Our generator beside the peers.
 OURS = "autoregressive"
+PACKAGES = ("certus", "scikit-learn", "torch", "ctgan", "polars", "numpy", "scipy")
+#: What the sketch of this benchmark saw of a sequential CART: one seed, other splits.
+SKETCHED = {"Computers": 0.176}
 RESULT = Path(__file__).parent / "results" / "synthetic.md"
 STORE = RESULT.with_suffix(".json")
 
@@ -164,11 +169,15 @@ def written(store: dict[str, Any]) -> str:
         "Medians over seeds (split, fit and draw); CPU seconds of fit and draw, one "
         "thread. Made by `benchmarks/synthetic.py` from `synthetic.json`.",
         "",
+        *_places(store, "generators"),
         *HEAD,
         *_rows(store.get("generators", {})),
+        *_copied(store.get("generators", {})),
+        *_unflagged(store.get("generators", {})),
         "",
         "## The copy test",
         "",
+        *_places(store, "copies", "null"),
         "A tenth of a tree's rows replaced by training rows:",
         "",
         "| table | largest p (nearness) | largest p (copies) | flagged |",
@@ -193,14 +202,54 @@ def written(store: dict[str, Any]) -> str:
         )
     if "examine" in store:
         wall, cpu = store["examine"]
-        lines += [
-            "",
-            f"`examine`, three tables of 10,000 × 20 with a target: {wall:.1f} s, "
-            f"{cpu:.1f} CPU s.",
-        ]
+        told = f"`examine`, three tables of 10,000 × 20 with a target: {wall:.1f} s, "
+        lines += ["", f"{told}{cpu:.1f} CPU s.", *["", *_places(store, "examine")][:-1]]
     if "beside" in store:
-        lines += _beside_lines(store["beside"])
+        lines += _beside_lines(store["beside"], _places(store, "beside"))
     return "\n".join(lines) + "\n"
+
+
+def _places(store: dict[str, Any], *parts: str) -> list[str]:
+    """On what machines these parts were measured, each once."""
+    known = store.get("machines", {})
+    found = [place for part in parts for place in known.get(part, {}).values()]
+    if any(store.get(part) and part not in known for part in parts):
+        found.append("An earlier run did not record its machine.")
+    return [line for place in dict.fromkeys(found) for line in (place, "")]
+
+
+def _copied(cells: dict[str, dict[str, dict[str, float]]]) -> list[str]:
+    """How many rows CART copies, where the sketch of this benchmark counted them."""
+    lines = []
+    for name, share in SKETCHED.items():
+        m = cells.get(name, {}).get("cart")
+        if m is not None:
+            lines += [
+                "",
+                f"On {name}, CART copies {100 * m['copies']:.2f} % of its rows and is "
+                f"flagged in {m['flagged']:.0f} of {m['runs']:.0f} seeds; a sketch of "
+                f"this benchmark, with one seed and other splits, saw "
+                f"{100 * share:.1f} %.",
+            ]
+    return lines
+
+
+def _unflagged(cells: dict[str, dict[str, dict[str, float]]]) -> list[str]:
+    """Generators whose rows favour training rows, but are never flagged for it."""
+    lines = []
+    for name, kinds in cells.items():
+        for kind, m in kinds.items():
+            excess = m["share"] - 0.5
+            if excess > ACCEPTED and not m["flagged"]:
+                lines += [
+                    "",
+                    f"The rows of {kind} on {name} favour training rows (p = "
+                    f"{m['p']:.2g}, share {m['share']:.3f}): their excess share is "
+                    f"{excess:.3f}, above the {ACCEPTED:.2f} that is accepted. They "
+                    f"are not flagged (0 of {m['runs']:.0f}) because the lower end of "
+                    f"its interval is below {ACCEPTED:.2f}, so that it is not shown.",
+                ]
+    return lines
 
 
 def _rows(cells: dict[str, dict[str, dict[str, float]]]) -> list[str]:
@@ -217,10 +266,12 @@ def _line(name: str, kind: str, m: dict[str, float]) -> str:
     )
 
 
-def _beside_lines(cells: dict[str, dict[str, dict[str, float]]]) -> list[str]:
+def _beside_lines(
+    cells: dict[str, dict[str, dict[str, float]]], places: list[str]
+) -> list[str]:
     """Peers beside our generator, what is missing, and what needs a word."""
     lacks = [f"{p} on {n}" for n in TABLES for p in PEERS if p not in cells.get(n, {})]
-    lines = [
+    return [
         "",
         "## Beside CTGAN and TVAE",
         "",
@@ -228,22 +279,11 @@ def _beside_lines(cells: dict[str, dict[str, dict[str, float]]]) -> list[str]:
         "`benchmarks/synthetic_peers.py`. CPU seconds of fit and draw, one thread."
         + (f" Not measured: {', '.join(lacks)}." if lacks else ""),
         "",
+        *places,
         *HEAD,
         *_rows(cells),
+        *_unflagged(cells),
     ]
-    for name, kinds in cells.items():
-        for kind, m in kinds.items():
-            excess = m["share"] - 0.5
-            if excess > ACCEPTED and not m["flagged"]:
-                lines += [
-                    "",
-                    f"The rows of {kind} on {name} favour training rows (p = "
-                    f"{m['p']:.2g}): their excess share is {excess:.3f}, above the "
-                    f"{ACCEPTED:.2f} that is accepted. They are not flagged because "
-                    "the lower end of its interval is not above it, so that it is not "
-                    "shown.",
-                ]
-    return lines
 
 
 # -- running --------------------------------------------------------------------------
@@ -256,6 +296,8 @@ def keep(part: str, name: str | None, value: Any) -> None:
         store[part] = value
     else:
         store.setdefault(part, {}).setdefault(name, {}).update(value)
+    places = store.setdefault("machines", {}).setdefault(part, {})
+    places[name or ""] = describe_machine(machine(PACKAGES)).strip()
     STORE.write_text(json.dumps(store, indent=1) + "\n", "utf-8")
     RESULT.write_text(written(store), encoding="utf-8")
     print(part, name or "", value, flush=True)
