@@ -118,7 +118,8 @@ bench-representations: $(BENCH)  ## vectors without labels: probes, CLIP, an epo
 	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.representations
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
-	.venv-automl/bin/python -m benchmarks.automl
+	.venv-automl/bin/python -m benchmarks.automl run
+	.venv-automl/bin/python -m benchmarks.automl run --long --limit 300
 
 test-hostile: $(DEV)  ## forged, cut and fuzzed model files (10,000 of them)
 	$(PYTEST) tests/hostile

