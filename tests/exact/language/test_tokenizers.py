@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -84,23 +85,26 @@ def test_long_pieces_are_merged_alike() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_every_byte_string_comes_back(data: bytes) -> None:
-    for model in (LEARNT, ByteTokenizer(["<|end|>"])):
+    for model in (learnt(), ByteTokenizer(["<|end|>"])):
         assert model.decode_bytes(model.encode(data)) == data
         named = model.encode(data + b"<|end|>" + data, special=True)
         assert (named == model.special["<|end|>"]).sum() >= 1
         assert model.decode_bytes(named) == (data + data).replace(b"<|end|>", b"")
 
 
-LEARNT = BPETokenizer(500, special_tokens=["<|end|>"]).fit(TEXT)
+@cache
+def learnt() -> BPETokenizer:
+    return BPETokenizer(500, special_tokens=["<|end|>"]).fit(TEXT)
 
 
 @pytest.mark.catalog("TRF-01")
 def test_looking_a_token_up_is_a_product_with_one_hot_rows() -> None:
-    ids = LEARNT.encode("The sea is calm.")
-    net = Transformer(LEARNT.n_tokens, width=16, n_layers=1, heads=2, context=32)
+    model = learnt()
+    ids = model.encode("The sea is calm.")
+    net = Transformer(model.n_tokens, width=16, n_layers=1, heads=2, context=32)
     rows = net.embedding(torch.as_tensor(ids, dtype=torch.long)).detach().numpy()
     W = net.state_dict()["embedding.weight"].numpy()
-    np.testing.assert_array_equal(np.eye(LEARNT.n_tokens, dtype=W.dtype)[ids] @ W, rows)
+    np.testing.assert_array_equal(np.eye(model.n_tokens, dtype=W.dtype)[ids] @ W, rows)
 
 
 def test_files_lists_and_generators_learn_the_same(tmp_path: Path) -> None:
@@ -147,17 +151,18 @@ def test_memory_grows_with_distinct_words() -> None:
 
 
 def test_special_tokens_are_text_unless_asked_for() -> None:
-    end = LEARNT.special["<|end|>"]
-    assert end not in LEARNT.encode("a<|end|>b")
-    assert LEARNT.encode("a<|end|>b", special=True).tolist() == [97, end, 98]
-    assert LEARNT.decode([97, end, 98]) == "ab"
-    assert LEARNT.n_tokens == len(LEARNT.tokens) == end + 1
+    model = learnt()
+    end = model.special["<|end|>"]
+    assert end not in model.encode("a<|end|>b")
+    assert model.encode("a<|end|>b", special=True).tolist() == [97, end, 98]
+    assert model.decode([97, end, 98]) == "ab"
+    assert model.n_tokens == len(model.tokens) == end + 1
 
 
 def test_a_model_file_holds_a_tokeniser(tmp_path: Path) -> None:
     import certus
 
-    for model in (LEARNT, ByteTokenizer(["<|end|>"])):
+    for model in (learnt(), ByteTokenizer(["<|end|>"])):
         back = certus.load(model.save(tmp_path / "t.certus"))
         assert back.tokens == model.tokens and back.special == model.special
         np.testing.assert_array_equal(back.encode(TEXT), model.encode(TEXT))
