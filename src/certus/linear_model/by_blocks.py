@@ -43,12 +43,18 @@ def refuse(model: Estimator, what: str) -> None:
     )
 
 
-def fit_least_squares(model: Estimator, blocks: Blocks, alpha: float) -> Fitted:
-    """Solve ridge or least squares (``alpha=0``) over blocks."""
+def fit_least_squares(
+    model: Estimator, blocks: Blocks, alpha: float, design: Any = None
+) -> Fitted:
+    """Solve ridge or least squares (``alpha=0``) over blocks.
+
+    ``design`` is the :class:`BlockDesign` of the blocks, if already computed.
+    """
     if model.positive:
         refuse(model, "positive=True")
     monitor = Monitor(model, blocks, None)
-    design: Any = BlockDesign(blocks, bool(model.fit_intercept))
+    if design is None:
+        design = BlockDesign(blocks, bool(model.fit_intercept))
     method = model.solver if model.solver in ("cholesky", "svd", "qr") else "auto"
     Y = np.empty((0, design.targets))  # the design knows its targets
     penalties = [level_term(alpha / design.total)] * design.targets

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -24,10 +24,12 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
+from certus._solvers.block_design import BlockDesign
 from certus._solvers.design import Design
 from certus.base import Estimator, Fitted, certified_fit, check_choice
 from certus.certificate import Evidence
 from certus.config import config_context
+from certus.linear_model import alpha_by_blocks, by_blocks
 from certus.linear_model.common import (
     LeastSquaresBase,
     centred_target,
@@ -37,6 +39,9 @@ from certus.linear_model.common import (
 )
 from certus.linear_model.least_squares import Ridge, RidgeClassifier, fit_ridge
 from certus.typing import Array, ArrayLike, ClassWeight, Matrix
+
+if TYPE_CHECKING:
+    from certus.blocks import Blocks
 
 _BLOCK = 1 << 20
 
@@ -280,7 +285,8 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, AlphaChoice, LeastSquaresBase):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Training rows.
+            Training rows; or blocks of them (:func:`certus.scale.blocks`) without y.
+            Their folds are a number of runs of rows.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
@@ -307,6 +313,15 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, AlphaChoice, LeastSquaresBase):
         options = routed.scorer.score if routed else own
         self._choose(design, X, y, y, s, alphas, (params, options))
         return Fitted(fit_ridge(self, X, y, s, design), X, y, s)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        check_choice("gcv_mode", self.gcv_mode, (None, "auto", "svd", "eigen"))
+        alphas = number_array("alphas", self.alphas, open_low=self.cv is None)
+        design = BlockDesign(table, bool(self.fit_intercept))
+        alpha_by_blocks.choose(self, table, alphas, design)
+        done = by_blocks.fit_least_squares(self, table, self.alpha_, design)
+        self.n_iter_ = 1
+        return done
 
 
 class RidgeClassifierCV(AlphaChoice, RidgeClassifier):  # type: ignore[override]
