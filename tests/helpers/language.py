@@ -24,7 +24,9 @@ class SmallModel:
     ) -> None:
         self.tokenizer_ = tokenizer or ByteTokenizer(special_tokens=(END,))
         words = {"n_layers": 2, "width": 32, "heads": 4, "context": 16, **config}
-        self.network_ = Transformer(self.tokenizer_.n_tokens, **words).eval()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network_ = Transformer(self.tokenizer_.n_tokens, **words).eval()
         made = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for p in self.network_.parameters():
