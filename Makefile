@@ -82,6 +82,9 @@ bench-fairness: $(BENCH)  ## metrics and interventions by group beside fairlearn
 	.venv-bench/bin/python -m benchmarks.interventions
 
 bench-scale: $(BENCH)  ## tables larger than memory; FOLDER=place for 5 GB of rows
+	.venv-bench/bin/python $(PIP_INSTALL) "pyarrow>=18.0" "distributed>=2025.1"
+	@# A peer that no longer appears often; without it the table lists it as absent.
+	.venv-bench/bin/python $(PIP_INSTALL) "dask-ml>=2025.1" || echo "absent: dask-ml"
 	.venv-bench/bin/python -m benchmarks.scale --folder $(FOLDER)
 
 bench-attacks: $(BENCH)  ## attacks beside those of foolbox, torchattacks and ART
