@@ -247,6 +247,31 @@ def test_ctrl_c_returns_when_asked(estimator: Any) -> None:
     assert certus.get_config()["on_interrupt"] == "raise"
 
 
+@pytest.mark.parametrize("name", ["ContrastiveEncoder", "MaskedAutoencoder"])
+@pytest.mark.parametrize("shape", [(5,), (6, 6)], ids=["rows", "images"])
+def test_a_callback_stops_a_representation(name: str, shape: tuple[int, ...]) -> None:
+    pytest.importorskip("torch")
+    from certus import representation
+
+    X = np.random.default_rng(0).normal(size=(48, *shape))
+    spy = Spy(stop_at=2)
+    model = getattr(representation, name)(
+        n_components=4,
+        hidden_layer_sizes=(8,),
+        batch_size=16,
+        max_iter=1000,
+        random_state=0,
+    )
+    model.set_callbacks(spy).fit(X)
+    assert "stopped by a callback" in str(model.certificate_)
+    assert spy.steps == 2 and spy.begun == spy.ended == 3
+    assert model.n_iter_ < 1000 and model.certificate_.status is Status.STOPPED
+    vectors = [m.transform(X) for m in spy.models]
+    assert all(v.shape == (48, 4) and np.isfinite(v).all() for v in vectors)
+    assert np.abs(vectors[1] - vectors[0]).max() > 0  # the second saw more steps
+    np.testing.assert_array_equal(model.transform(X), vectors[1])
+
+
 def test_an_error_in_a_callback_is_not_swallowed() -> None:
     X, y = hard(Lasso())
     model = Lasso(0.02).set_callbacks(Spy(stop_at=1, error=RuntimeError("mine")))

@@ -107,6 +107,36 @@ def test_gaussian_conditionals_give_a_skewed_banana() -> None:
     assert abs(stats.skew(plain)) < 0.1
 
 
+@pytest.mark.catalog("GEN-37")
+def test_flows_from_two_starts_find_the_one_increasing_triangular_map() -> None:
+    """Other weights, other batches, the same map: (x₁, (x₂ − x₁²)/0.5)."""
+    fits = [
+        NormalizingFlow(
+            layer="affine",
+            base="normal",
+            n_layers=1,
+            hidden_layer_sizes=(64,),
+            max_iter=1500,
+            learning_rate=0.01,
+            early_stopping=False,
+            random_state=seed,
+        )
+        for seed in (1, 2)
+    ]
+    X, new = banana(3000, 0, 0.5), banana(2000, 1, 0.5)
+    with certus.config_context(certify="never"):
+        a, b = (flow.fit(X) for flow in fits)
+    inner = "layers.0.net.0.weight"
+    assert np.abs(a.weights_[inner] - b.weights_[inner]).max() > 0.1
+    # Rows without end have one map: both come near to it, and nearer to each other.
+    known = np.column_stack([new[:, 0], (new[:, 1] - new[:, 0] ** 2) / 0.5])
+    apart = np.sqrt(np.square(a.transform(new) - b.transform(new)).mean())
+    off = np.sqrt(np.square(a.transform(new) - known).mean())
+    assert apart <= 0.05 and off <= 0.15
+    p, q = a.score_samples(new), b.score_samples(new)
+    assert np.abs(p - q).mean() <= 0.05
+
+
 @pytest.mark.catalog("GEN-41")
 def test_a_monotone_flow_learns_two_modes_from_one_gaussian() -> None:
     rng = np.random.default_rng(0)
