@@ -56,7 +56,7 @@ def budget() -> float:
 
 @contextmanager
 def kept_within(size: float | None) -> Iterator[None]:
-    """Keep decoded blocks to so many bytes; None for a quarter of what is free."""
+    """Keep decoded blocks, up to this many bytes; None for a quarter of what is free."""
     token = LIMIT.set(size)
     try:
         yield

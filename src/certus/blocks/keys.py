@@ -141,7 +141,7 @@ def is_blocks(X: object) -> bool:
 
 
 def cut(source: str, parts: Sequence[int], width: int, first: int = 0) -> list[Key]:
-    """Addresses of parts with so many rows each; large parts are cut evenly."""
+    """Addresses of parts with this many rows each; large parts are cut evenly."""
     most = max(1, CELLS // max(1, width))
     keys = []
     for part, rows in enumerate(parts):

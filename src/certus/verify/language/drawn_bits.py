@@ -50,7 +50,7 @@ def sampled_claim(
     many: int,
     objective: str,
 ) -> Claim:
-    """An interval from about so many windows; ``tokens``: how many a document has."""
+    """An interval from about this many windows; ``tokens``: how many a document has."""
     every = windows(len(stream) - 1, read.config["context"])
     rng, count = np.random.default_rng(len(stream)), np.count_nonzero(tokens)
     if count >= DOCUMENTS:
@@ -82,7 +82,7 @@ def sampled_claim(
 def draw_documents(
     rng: np.random.Generator, every: list[Stretch], tokens: Array, many: int, each: int
 ) -> list[list[ScoredPart]]:
-    """Documents drawn for about so many windows, and what is scored of each draw."""
+    """Documents drawn for about this many windows, and what is scored of each draw."""
     edges = np.concatenate([[0], np.cumsum(tokens + 1)])
     edges[0] = 1  # the first end-of-text token is given and not scored
     stops = np.array([w.stop for w in every])
