@@ -47,7 +47,7 @@ def layout_of(terms: list[Term], categorical: Array) -> CellLayout:
 def number_cells(
     shapes: list[tuple[int, ...]], ordered: list[tuple[bool, ...]]
 ) -> CellLayout:
-    """The layout of terms with so many cells along each axis."""
+    """The layout of terms with this many cells along each axis."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
     edges, owner, spectra = [np.zeros((0, 2), dtype=np.intp)], [], []
