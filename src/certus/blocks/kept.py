@@ -56,7 +56,7 @@ def budget() -> float:
 
 @contextmanager
 def kept_within(size: float | None) -> Iterator[None]:
-    """Keep decoded blocks, up to this many bytes; None for a quarter of what is free."""
+    """Keep up to this many bytes of decoded blocks; None: a quarter of free memory."""
     token = LIMIT.set(size)
     try:
         yield
