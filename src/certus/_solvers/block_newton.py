@@ -166,7 +166,7 @@ def _sums(block: RowBlock, frame: RowFrame, W: Array, bent: bool) -> Sums:
     value, sides = 0.0, np.zeros(k)
     gradient, hessian = np.zeros_like(W), np.zeros((p * k, p * k) if bent else 0)
     for part in frame.parts(len(X)):
-        A = _with_ones(X[part], frame.mean)
+        A = with_ones(X[part], frame.mean)
         found = evaluate(frame.loss, y[part], A @ V, s[part])
         weighed = s[part, None] * found.slope
         value += float(s[part] @ found.value)
@@ -182,7 +182,7 @@ def _sums(block: RowBlock, frame: RowFrame, W: Array, bent: bool) -> Sums:
     return Sums(value, gradient, hessian, sides)
 
 
-def _with_ones(X: Array, mean: Array) -> Array:
+def with_ones(X: Array, mean: Array) -> Array:
     """X − mean in float64, and a column of ones."""
     A = np.empty((X.shape[1] + 1, len(X)))
     A[:-1] = X.T
@@ -250,7 +250,7 @@ class SummedProblem:
     def over(self, blocks: Any, every: int) -> SummedProblem:
         """The same mean over some of the rows."""
         frame = self.frame._replace(every=every)
-        weight = float(total(blocks.targets(), _weight, frame))
+        weight = float(total(blocks.targets(), weight_of, frame))
         more = (self.l2, self.reference, self.constant)
         return SummedProblem(blocks, frame, weight, *more)
 
@@ -282,7 +282,8 @@ class SummedProblem:
         return np.vstack([w, W[-1] - self.frame.mean @ w])
 
 
-def _weight(block: RowBlock, frame: RowFrame) -> float:
+def weight_of(block: RowBlock, frame: RowFrame) -> float:
+    """Σs of the rows that the frame looks at."""
     s = frame.targets(block, _target(block)[1])[1]
     return float(sum(s[part].sum() for part in frame.parts(len(s))))
 
@@ -293,21 +294,26 @@ NEAR = 1e-2
 EACH = 20
 
 
-def solve(problem: SummedProblem, start: Start, limits: SolverLimits) -> Solution:
-    """Minimise to a relative gap of ``limits.tol``; a step is one pass, rarely more."""
+def solve(
+    problem: SummedProblem, start: Start, limits: SolverLimits, near: bool = False
+) -> Solution:
+    """Minimise to a relative gap of ``limits.tol``; a step is one pass, rarely more.
+
+    ``near`` says that the start is better than the minimum over some of the blocks.
+    """
     shape = (len(problem.frame.mean) + 1, problem.k)
     W = np.zeros(shape) if start.primal is None else start.primal
     wanted = max(EACH * W.size, problem.blocks.shape[0] // 8)
     some = few(problem.blocks, EACH * W.size)
     every = some.shape[0] // max(wanted, ROWS)
-    if some is not problem.blocks or every > 1:
+    if not near and (some is not problem.blocks or every > 1):
         part = problem.over(some, max(1, every))
         rows = some.shape[0] // max(1, every)
-        near = _near(part, W, W.size / max(1, rows))
-        if np.isfinite(near).all():
-            W = near
-    found = _descend(problem, W, limits, start.primal)
-    return replace(found, primal=problem.end(found.primal))
+        found = _near(part, W, W.size / max(1, rows))
+        if np.isfinite(found).all():
+            W = found
+    ended = _descend(problem, W, limits, start.primal)
+    return replace(ended, primal=problem.end(ended.primal))
 
 
 def _near(part: SummedProblem, W: Array, tol: float) -> Array:

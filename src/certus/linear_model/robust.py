@@ -9,7 +9,7 @@ smooth losses by Newton's (``certus._solvers.quantile`` and ``certus._solvers.ne
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -21,6 +21,7 @@ from certus._solvers.problem import Solution, Start
 from certus._solvers.quantile import KinkedRegression
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Evidence, Status
+from certus.linear_model import huber_by_blocks
 from certus.linear_model.common import (
     LinearRegressorBase,
     Watched,
@@ -33,6 +34,9 @@ from certus.linear_model.common import (
 )
 from certus.objectives import Absolute, Huber, Loss, Tukey
 from certus.typing import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from certus.blocks import Blocks
 
 LOSSES = ("absolute", "huber", "tukey")
 #: Endings of Newton's method after which the interior point method takes over.
@@ -312,15 +316,13 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Training rows.
+            Training rows; or blocks of them (:func:`certus.scale.blocks`) without y.
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
-        check_number("epsilon", self.epsilon, 1.0)
-        check_number("alpha", self.alpha)
-        check_limits(self)
+        self._check()
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
         loss = HuberScale(float(self.epsilon))
@@ -334,3 +336,12 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
         self.outliers_ = np.abs(e) > self.scale_ * self.epsilon
         evidence = Evidence("huber", witness=witness_of(solution))
         return Fitted(evidence, X, y, s, solution.status)
+
+    def _check(self) -> None:
+        check_number("epsilon", self.epsilon, 1.0)
+        check_number("alpha", self.alpha)
+        check_limits(self)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        self._check()
+        return huber_by_blocks.fit_huber(self, table)

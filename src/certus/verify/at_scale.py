@@ -16,7 +16,7 @@ import numpy as np
 from certus.certificate import Claim, Status
 from certus.objectives import terms as t
 from certus.typing import Array, Fit
-from certus.verify import block_backward, deciding
+from certus.verify import block_backward, block_huber, deciding
 from certus.verify.block_sums import (
     BlockRepair,
     FirstSums,
@@ -43,7 +43,7 @@ from certus.verify.stating import Checked, Given
 #: Losses whose gap can be added up over blocks.
 LOSSES = (
     *(t.Squared, t.Logistic, t.Softmax, t.SquaredHinge),
-    *(t.Poisson, t.Exponential),
+    *(t.Poisson, t.Exponential, t.Huber),
 )
 #: Roundings on the way of a number into a sum over rows: pairwise, then by the tree.
 ROUNDS = 96
@@ -59,6 +59,8 @@ def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> C
     if found is not None:
         return [found], Status.TOL_NOT_REACHED, shape
     reason = _why_not(stated)
+    if stated.joint and not float(model.scale_) > 0:
+        reason = "a scale of zero needs all rows"
     if reason:
         claim = deciding.refused(GAP.name, reason, "certify it on rows in memory")
         return [claim], Status.UNDECIDED, shape
@@ -67,8 +69,12 @@ def check(model: Fit, stated: Statement, given: Given, found: Claim | None) -> C
         sums = summed(blocks, again, np.add, of_classes, asked)
         factors = class_factors(stated, sums, asked.classes)
         asked = asked._replace(factors=factors)
-    claim, first = _judged(stated, asked, blocks, again)
-    claims, status = [claim], deciding.status_of(claim)
+    if stated.joint:
+        claims, first = _scaled(stated, asked, blocks, again, float(model.scale_))
+    else:
+        claim, first = _judged(stated, asked, blocks, again)
+        claims = [claim]
+    status = deciding.status_of(claims[0])
     if again.count:
         claims.append(again.claim(len(blocks.keys)))
         status = status if claims[-1].met else Status.REFUTED
@@ -112,12 +118,47 @@ def _judged(
     return claim, first
 
 
+def _scaled(
+    stated: Statement,
+    asked: StatedRows,
+    blocks: Any,
+    again: RecomputedBlocks,
+    scale: float,
+) -> tuple[list[Claim], FirstSums]:
+    """The joint gap of coefficients and scale; slopes are repaired if that misses."""
+    fixed = asked._replace(stated=block_huber.at_scale_of(asked.stated, scale))
+    repair, epsilon, base = BlockRepair(), stated.loss.threshold, -1.0
+    for trial in range(3):
+        first, x = summed(blocks, again, join_both, both_sums, fixed, repair)
+        if not first.weight > 0:
+            raise ValueError("No row has a positive weight.")
+        strength = _penalty(stated, first.weight).alpha
+        if base < 0:
+            base = block_huber.best_constant(blocks, again, asked, epsilon)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            most = block_huber.ball(x, first.weight, scale)
+            given = t.L2(strength * scale / 2), len(blocks.keys), most
+            parts = _parts(fixed, first, repair, x, *given)
+            number = block_huber.joint(parts, x, first.weight, scale, base)
+        if number.most <= stated.tol:
+            break
+        stretch = repair.stretch
+        if trial == 0:
+            stretch = block_huber.stretch_of(first.weight, x, scale, epsilon)
+        repair = repair_of(fixed, first)._replace(stretch=stretch)
+    text = block_huber.objective(stated, strength, asked.free)
+    claim = deciding.claim_of(GAP, number, stated.tol, text, stated.fix, 1)
+    return [claim, block_huber.outliers(stated, scale, first.rows, x)], first
+
+
 def _why_not(stated: Statement) -> str:
     """Why the gap cannot be added up over blocks; empty if it can."""
     if not isinstance(stated.loss, LOSSES):
         return f"no sum over blocks is known for the loss {type(stated.loss).__name__}"
-    if stated.hard or stated.joint:
-        return "a hard margin or a joint scale needs all rows"
+    if stated.hard:
+        return "a hard margin needs all rows"
+    if isinstance(stated.loss, t.Huber) and not stated.joint:
+        return "a fixed threshold needs all rows"
     if stated.target not in ("numbers", "signs", "codes"):
         return "several problems in one model need all rows"
     bare = isinstance(stated.penalty, t.NoPenalty)
@@ -144,7 +185,24 @@ def _number(
     penalty: Any,
     blocks: int,
 ) -> Number:
-    """(P − D)/P(best constant), with its rounding; see ``kernel.gap`` for each term."""
+    """(P − D)/P(best constant), with its rounding."""
+    value, bound, _ = _parts(asked, first, repair, x, penalty, blocks)
+    return Number.share(value, bound, _constant(asked, first, x))
+
+
+def _parts(
+    asked: StatedRows,
+    first: FirstSums,
+    repair: BlockRepair,
+    x: SecondSums,
+    penalty: Any,
+    blocks: int,
+    most: float = 1.0,
+) -> tuple[float, float, float]:
+    """P − D, its rounding, and how far slopes are from feasible ones, as a share.
+
+    See ``kernel.gap`` for each term; slopes are multiplied by ``most`` at the most.
+    """
     loss, S = asked.stated.loss, first.weight
     omega = penalties.row_of(penalty)
     rounds = gamma(ROUNDS)
@@ -158,7 +216,7 @@ def _number(
     )
     error = np.multiply.outer(N, slip).reshape(w.shape) + 8 * UNIT * np.abs(v)
     error = error + 2 * first.rows * TINY * max(1.0, 1 / S)
-    kappa = omega.reach(penalty, v, error)
+    kappa = min(omega.reach(penalty, v, error), most)
     v, error = kappa * v, kappa * error + 4 * UNIT * np.abs(v) + TINY
     short = 1.0 - omega.reach(penalty, v, error)
     left = omega.excess(penalty, w, v, error + short * np.abs(v))
@@ -167,7 +225,7 @@ def _number(
     bound = _steep(asked, x, S, first.least) + UNIT * x.noise / S + rounds * excess
     bound += left.bound - left.value
     bound += (share + short) * _cost(asked, x, S, level)
-    return Number.share(excess + left.value, bound, _constant(asked, first, x))
+    return excess + left.value, bound, share + short
 
 
 def _infeasible(
@@ -224,6 +282,7 @@ def _delta(asked: StatedRows, x: SecondSums, S: float) -> float:
     own = gamma(len(size_w) + 4) * (N @ size_w) + 8 * UNIT * moved + len(size_w) * TINY
     size = float(_root(x.z2, S)) + float(_root(x.u2.sum(), S))
     size += float(_root(x.y2, S)) if asked.stated.target == "numbers" else 1.0
+    size += abs(float(getattr(asked.stated.loss, "threshold", 0.0)))
     return float(np.linalg.norm(own)) + 8 * UNIT * size + TINY
 
 

@@ -67,6 +67,7 @@ class BlockRepair(NamedTuple):
     heavier_up: bool = True
     t: float = 0.0  # mix
     q: Array = np.zeros(0)
+    stretch: float = 1.0  # of the residuals at which slopes are taken
 
 
 class SecondSums(NamedTuple):
@@ -96,6 +97,8 @@ class SecondSums(NamedTuple):
     off: float  # y less the mean of ``still``, its size and its square
     off1: float
     off2: float
+    far: float  # rows beyond the threshold of Huber's loss, and their weight
+    out: float
 
 
 def asked_of(model: Any, stated: Statement, blocks: Any) -> StatedRows:
@@ -161,11 +164,17 @@ def _space(asked: StatedRows, X: Array, s: Array) -> Space:
     return found
 
 
-def _natural(asked: StatedRows, y: Array, z: Array) -> tuple[Array, Array]:
-    """Scores as the loss takes them, and the slopes there as a natural dual point."""
+def _natural(
+    asked: StatedRows, y: Array, z: Array, stretch: float
+) -> tuple[Array, Array]:
+    """Scores as the loss takes them, and the slopes there as a natural dual point.
+
+    ``stretch`` takes the slopes at residuals that are so many times as long.
+    """
     loss = asked.stated.loss
     score = z if isinstance(loss, t.Softmax) else z[:, 0]
-    return score, losses.row_of(loss).natural(loss, y, score)
+    there = score if stretch == 1.0 else y + stretch * (score - y)
+    return score, losses.row_of(loss).natural(loss, y, there)
 
 
 # -- what the repair needs ------------------------------------------------------------
@@ -288,7 +297,7 @@ def both_sums(
     k = asked.w.shape[1]
 
     def vectors(rows: slice, z: Array) -> Array:
-        score, natural = _natural(asked, y[rows], z[:, :k])
+        score, natural = _natural(asked, y[rows], z[:, :k], repair.stretch)
         q = _repaired(asked, repair, y[rows], natural)
         u = row.slope_of(loss, y[rows], q)
         kept[rows.start] = score, natural, q, u
@@ -342,7 +351,12 @@ def _plain_sums(
         "level": row.value(loss, y, score),
         "spread": spread,
     }
-    return {name: float(_sum(s, a).sum()) for name, a in found.items()}
+    far = np.zeros(len(y), dtype=bool)
+    if isinstance(loss, t.Huber):
+        far = np.abs(y - score) > loss.threshold
+    found["out"] = far.astype(float)
+    sums = {name: float(_sum(s, a).sum()) for name, a in found.items()}
+    return sums | {"far": float(np.count_nonzero(far))}
 
 
 def _of_target(
