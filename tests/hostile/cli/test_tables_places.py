@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ import certus
 from certus.cli import files, fitting, main
 
 Capture = pytest.CaptureFixture[str]
+Limited = Callable[..., tuple[int, str]]
 FIT = ["fit", "t.csv", "--target", "y", "--model", "ridge"]
 WRITERS = {
     "fit": [*FIT, "--out"],
@@ -83,49 +84,44 @@ def test_the_input_as_output(command: str, capsys: Capture) -> None:
         refused(args, "would overwrite the input", capsys, code=2)
 
 
-def limited(limit: int, *args: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process whose files may not grow beyond a limit."""
+@pytest.fixture
+def limited(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Limited:
+    """Run a command while no file may grow beyond a limit; its code and its errors."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
-    def limit_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    def run(limit: int, *args: str) -> tuple[int, str]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        capsys.readouterr()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            code = main(list(args))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        return code, " ".join(capsys.readouterr().err.split())
 
-    code = (
-        "import sys; from certus.cli import fitting, main; "
-        "fitting.REPORT_SECONDS = 0.1; sys.exit(main())"
-    )
-    return subprocess.run(
-        [sys.executable, "-B", "-c", code, *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limit_files,
-    )
+    return run
 
 
-def test_no_space_for_the_model_or_the_predictions() -> None:
+def test_no_space_for_the_model_or_the_predictions(limited: Limited) -> None:
     before = state(Path())
     for args in (FIT, ["predict", "m.certus", "t.csv", "--out", "p.csv"]):
-        shown = limited(500, *args)
-        assert shown.returncode == 1
-        said = " ".join(shown.stderr.split())
+        code, said = limited(500, *args)
+        assert code == 1
         assert "could not be written: File too large" in said, said
         assert "Traceback" not in said
         assert state(Path()) == before
 
 
-def test_no_space_for_the_report() -> None:
+def test_no_space_for_the_report(limited: Limited) -> None:
     """The model is whole and the message says where; there is no part of a page."""
     fit = [*FIT, "--no-refit"]  # a model much smaller than any report
     assert main([*fit, "--out", "n.certus"]) == 0
     before = state(Path())
-    shown = limited(len(before["n.certus"]) + 1000, *fit)
-    assert shown.returncode == 1
-    assert "The model is in t.certus." in " ".join(shown.stderr.split())
+    code, said = limited(len(before["n.certus"]) + 1000, *fit)
+    assert code == 1 and "The model is in t.certus." in said
     after = state(Path())
     assert set(after) - set(before) == {"t.certus"}
     assert certus.load("t.certus").certificate_.met is True
-    shown = limited(1000, "audit", "m.certus", "t.csv", "--report", "a.html")
-    assert shown.returncode == 1 and "no part of it was written" in " ".join(
-        shown.stderr.split()
-    )
+    code, said = limited(1000, "audit", "m.certus", "t.csv", "--report", "a.html")
+    assert code == 1 and "no part of it was written" in said
     assert state(Path()) == after
