@@ -58,7 +58,7 @@ def sunk(source: Any) -> tuple[str, Scratch]:
     scratch = Scratch()
     path = os.path.join(scratch.folder, "rows.parquet")
     source.sink_parquet(path, row_group_size=ROWS)
-    _tell(name, path)
+    tell_written(name, os.path.getsize(path))
     return path, scratch
 
 
@@ -106,13 +106,14 @@ def dataset_sunk(source: Any) -> tuple[str, Scratch]:
                 writer.write_table(Table.from_batches(waiting))
                 waiting = []
         writer.write_table(Table.from_batches(waiting, source.schema))
-    _tell("the Dataset", path)
+    tell_written("the Dataset", os.path.getsize(path))
     return path, scratch
 
 
-def _tell(name: str, path: str) -> None:
+def tell_written(name: str, size: int) -> None:
+    """Say that rows were copied to the disk."""
     logging.getLogger("certus").warning(
         "%s was written to a scratch file of %.3g MB, because it cannot be read from "
         "the middle",
-        *(name, os.path.getsize(path) / 1e6),
+        *(name, size / 1e6),
     )

@@ -12,6 +12,8 @@ from scipy import sparse
 from certus.blocks.arrays import ArrayBlocks
 from certus.blocks.files import FileBlocks, paths_of
 from certus.blocks.keys import Blocks
+from certus.blocks.partitions import is_collection, of_collection
+from certus.blocks.pieces import is_stream, of_stream
 from certus.blocks.scratch import (
     dataset_sunk,
     files_of_dataset,
@@ -34,16 +36,22 @@ def blocks(
 
     Parameters
     ----------
-    source : array, sparse matrix, path, pattern, list of paths, Dataset or LazyFrame
+    source : array, sparse matrix, path, pattern, list of paths, Dataset, LazyFrame, \
+Dask array or frame, or callable
         Parquet and Feather files, also those of a pyarrow Dataset, are read a row group
         or record batch at a time; a folder or a pattern such as ``"houses/*.parquet"``
         stands for its files in the order of their names, without those that begin with
         ``_`` or a dot. CSV files, LazyFrames of polars, and Datasets with a filter or
         with columns from the names of folders are written to a scratch Parquet file
-        first. Decoded blocks stay in memory while they fit into a quarter of what is
-        free.
+        first. A partition of a ``dask.array`` or ``dask.dataframe`` is a block; it is
+        computed where its rows are needed, and lengths that Dask does not know are
+        counted once. A callable without arguments returns an iterator of ``(X, y)``, of
+        ``(X, y, sample_weight)`` or of tables; each is a block, and all are written to
+        a scratch folder first. Decoded blocks stay in memory while they fit into a
+        quarter of what is free.
     target : str or array
-        The column to predict; for an array, the values themselves.
+        The column to predict; for an array, the values themselves; for a Dask array,
+        also a Dask array.
     sample_weight : str or array, optional
         Row weights. For files, the name of their column.
     columns : list of str, optional
@@ -72,6 +80,13 @@ def blocks(
         source = files_of_dataset(source) or source
     if is_lazy(source) or is_dataset(source):
         return _from_scratch([source], target, sample_weight, columns)
+    if is_collection(source) or is_stream(source):
+        if rows is not None:
+            raise ValueError(
+                "rows is for arrays; partitions and pieces of an iterator are blocks."
+            )
+        make = of_collection if is_collection(source) else of_stream
+        return make(source, target, sample_weight, columns)
     names = isinstance(source, list | tuple) and all(
         isinstance(each, str | os.PathLike) for each in source
     )

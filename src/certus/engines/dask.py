@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from certus.blocks.arrays import ArrayBlocks
 from certus.blocks.keys import Blocks
 from certus.blocks.local import place
 from certus.engines.tasks import one_block, within
@@ -75,9 +74,10 @@ class Dask:
         self, blocks: Blocks, work: Callable[..., Any], state: tuple[Any, ...]
     ) -> Iterator[Any]:
         """Results in the order of the keys; four tasks wait for each worker at most."""
-        if isinstance(blocks, ArrayBlocks) and blocks.nbytes > SENT:
+        held = getattr(blocks, "nbytes", 0)  # of rows that are in memory here
+        if held > SENT:
             raise ValueError(
-                f"X has {blocks.nbytes / 2**20:,.0f} MiB in memory, which every pass "
+                f"X has {held / 2**20:,.0f} MiB in memory, which every pass "
                 "would send to the workers. Write it to Parquet where they can read "
                 "it, and pass the path to certus.scale.blocks."
             )

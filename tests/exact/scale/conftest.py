@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-DASK = ("test_dask.py", "test_engines.py", "test_faults.py")
+DASK = ("test_collections.py", "test_dask.py", "test_engines.py", "test_faults.py")
 
 
 @pytest.fixture(autouse=True, scope="module")
