@@ -135,8 +135,13 @@ def test_impossible_limits_are_refused(capsys: Any) -> None:
     assert not list(Path().glob("*.certus"))
 
 
-def test_too_little_time_is_reported(capsys: Any) -> None:
-    assert main(["fit", *FILES, "--target", "kind", "--max-time", "0.01"]) == 1
+def test_too_little_time_is_reported(capsys: Any, monkeypatch: Any) -> None:
+    args = ["fit", *FILES, "--target", "kind", "--max-time", "0.01"]
+    assert main(args) == 2
+    assert "is too short" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr("certus.cli.limits.LEAST", 0.0)
+    monkeypatch.setattr("certus.cli.limits.WHOLE", 0.0)
+    assert main(args) == 1
     assert "no model was fitted within" in " ".join(capsys.readouterr().err.split())
     assert not list(Path().glob("*.certus"))
 

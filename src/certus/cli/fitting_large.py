@@ -21,7 +21,7 @@ from certus.cli.large import (
     size_of,
     working,
 )
-from certus.cli.limits import model_seconds, seconds_left, too_short
+from certus.cli.limits import check_limit, model_seconds, seconds_left, too_short
 from certus.cli.machine import say_json
 from certus.cli.models import build, find_model
 from certus.cli.screen import Stop, progress, remark, say, say_certificate
@@ -63,6 +63,7 @@ def fit(
     from certus.selection.at_scale import compare_blocks
 
     before = peak_memory()
+    check_limit(plan.max_time)
     _refuse(plan)
     if target is None:
         raise Stop("say which column to predict: --target COLUMN.", code=2)

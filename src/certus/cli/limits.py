@@ -1,11 +1,14 @@
 """``--max-time``: what the command may still do before its time is up.
 
-The limit is that of the whole command: loading, reading, models and report. A part of
-it is kept for what comes after the models, by how busy the machine is.
+The limit is that of the whole command: loading, reading, models and report. Seconds of
+processor time are known for each part; how many seconds of the clock they take follows
+from how busy the machine has been since the command began. A limit that cannot be kept
+is refused at once, and a part of it is kept for what comes after the models.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +19,17 @@ from certus.cli.screen import Stop
 
 __all__ = ["check_limit", "model_seconds", "seconds_left", "too_short", "until_limit"]
 
+#: The shortest limit in seconds, and seconds of processor time for the libraries, a
+#: small table, one model and what comes after it.
+LEAST = 5.0
+WHOLE = 3.0
 #: Seconds of processor time for the claims, the model file and a short report; and the
 #: least share of the limit that is kept for them.
 _AFTERWARDS = 1.2
 _SHARE = 0.1
-#: The shortest limit; and seconds of processor time for what cannot be stopped.
-LEAST = 5.0
-_LOADING = 0.25
+#: Seconds of processor time below which nothing can be finished any more: the fit on
+#: all training rows, its claims and the model file cannot be stopped.
+_FINAL = 0.8
 
 
 def seconds_left(limit: float | None) -> float | None:
@@ -35,6 +42,8 @@ def model_seconds(limit: float | None) -> float | None:
     left = seconds_left(limit)
     if left is None or limit is None:
         return None
+    if left < _FINAL * _busy():
+        raise too_short(limit)
     after = max(_SHARE * limit, _AFTERWARDS * _busy())
     return max(1e-3, left - min(after, left / 2))
 
@@ -45,13 +54,23 @@ def _busy() -> float:
 
 
 def check_limit(limit: float | None) -> None:
-    """Refuse a limit within which libraries and table can hardly be loaded."""
-    if limit is not None and limit < LEAST:
-        raise Stop(
-            f"--max-time {limit:g} is too short: to load the libraries alone takes "
-            f"some seconds. Give at least {LEAST:g}.",
-            code=2,
+    """Refuse a limit within which no model can be fitted to the smallest table."""
+    if limit is None:
+        return
+    needed = WHOLE * _busy()
+    if limit >= max(LEAST, needed):
+        return
+    reason = "to load the libraries alone takes some seconds"
+    if needed > LEAST:
+        reason = (
+            "other programs use this machine, so that to load the libraries and to fit "
+            f"one model takes about {needed:.0f} s"
         )
+    raise Stop(
+        f"--max-time {limit:g} is too short: {reason}. Give at least "
+        f"{max(LEAST, math.ceil(needed)):g}.",
+        code=2,
+    )
 
 
 def too_short(limit: float | None) -> Stop:
@@ -66,13 +85,13 @@ def too_short(limit: float | None) -> Stop:
 def until_limit(limit: float | None) -> Iterator[None]:
     """Stop the command near its limit: there is no model yet that could be kept.
 
-    A library that is being loaded cannot be stopped in between, and the process has to
-    end, too: a part of the limit is kept for that.
+    A library that is being loaded cannot be stopped in between. From when on no model
+    could be finished any more, the rest of the limit is kept for that.
     """
     left = seconds_left(limit)
     at = None
     if left is not None and limit is not None:
-        kept = max(_SHARE * limit, _LOADING * _busy())
+        kept = max(_SHARE * limit, _FINAL * _busy())
         at = time.perf_counter() + left - min(kept, left / 2)
     try:
         with alarm(at):
