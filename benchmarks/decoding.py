@@ -1,7 +1,8 @@
 """Generation beside Hugging Face's: ``python -m benchmarks.decoding``.
 
 Both write 128 tokens behind one, from random weights of the same shape, with a cache,
-on one thread. Times are CPU seconds, the best of several runs in turn.
+on one thread. Times are CPU seconds, the best of several runs in turn. Written to
+``results/decoding.md``; what stands there under the next heading is kept.
 """
 
 import os
@@ -96,7 +97,9 @@ def main() -> None:
             row = f"| {layers} × {width} | {batch} | {theirs:,.0f} | {own:,.0f} "
             lines.append(f"{row}| {own / theirs:.1f} |")
             print(lines[-1], flush=True)
-    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    _, mark, notes = before.partition("\n## ")
+    RESULTS.write_text("\n".join(lines) + "\n" + mark + notes, encoding="utf-8")
 
 
 if __name__ == "__main__":

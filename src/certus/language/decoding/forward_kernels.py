@@ -137,11 +137,12 @@ def _times_row(x: Array, n: int, w: Array, step: int, y: Array) -> None:
     while j + 8 <= m:
         _add_eight(x, 0, n, w[j:], step, y[j:], 0)
         j += 8
-    if j < m:
+    while j < m:
+        total = y[j]
         for i in range(n):
-            x0, row = x[i], w[i * step : i * step + m]
-            for k in range(j, m):
-                y[k] += x0 * row[k]
+            total += x[i] * w[i * step + j]
+        y[j] = total
+        j += 1
 
 
 @register_jitable
