@@ -76,7 +76,7 @@ def chains(seed: int, written: bool) -> float:
     answers = so_far if written else so_far[:, -1:]
     X, y = (["".join(map(str, row)) for row in part] for part in (digits, answers))
     model = Seq2Seq(
-        network="transformer", width=32, n_layers=2, max_iter=10, random_state=seed
+        network="transformer", width=32, n_layers=2, max_iter=20, random_state=seed
     )
     found = model.fit(X[:4000], y[:4000]).predict(X[4000:])
     return float(np.mean([a[-1:] == b[-1] for a, b in zip(found, y[4000:])]))

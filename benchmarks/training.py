@@ -41,7 +41,7 @@ PACKAGES = ("certus", "torch", "transformers", "numpy")
 SIZES = {(4, 128, 128, 8): (1.0, 1.05), (6, 256, 256, 4): (1.0, 1.2)}
 HEADS, N_TOKENS, RATE = 4, 257, 1e-3
 #: Of a turn, of a comparison at least, and turns of it at least.
-STEPS, SECONDS, ROUNDS = 5, 20.0, 5
+STEPS, SECONDS, ROUNDS = 20, 20.0, 5
 Stretch = Callable[[], Any]
 
 
