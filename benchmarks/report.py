@@ -17,14 +17,16 @@ HEADER = (
 
 EVERY = (
     "\n## Every contender\n\n"
-    "| row | who | s | gap | tol | s by excess |\n|---|---|---|---|---|---|\n"
+    "| row | who | s | gap | tol | s by excess | measured |\n"
+    "|---|---|---|---|---|---|---|\n"
 )
 READING = (
     "All at the row's gap, measured by `certus.verify.check`; warm, best of 3. A star "
-    "marks a peer that did not reach the gap: its time to its best gap counts. Ratios "
-    "under 1.25 are within the machine's noise. *By excess*: the peer's time until its "
-    "objective, not its gap, is within the row's target; ours is timed to the gap "
-    "either way.\n\n"
+    "marks a peer that did not reach the gap: its time to its best gap counts. A "
+    "dagger marks a ratio of times from different days, perhaps of different machines; "
+    "the days are in the last table. Ratios under 1.25 are within the machine's noise. "
+    "*By excess*: the peer's time until its objective, not its gap, is within the "
+    "row's target; ours is timed to the gap either way.\n\n"
 )
 
 
@@ -76,6 +78,7 @@ def line(row: Row, found: dict[str, Any]) -> str:
         value = other["seconds"] / mine
         # Beating a peer that fell short of the gap is marked, not hidden.
         ratios.append(f"{value:.2f}" + ("" if other["reached"] else "*"))
+        ratios[-1] += "" if _day(us) == _day(other) else "†"
         rivals = [name] if who != "best" else _peers(found)
         times = [seconds_by_excess(row, found, rival) for rival in rivals]
         sooner = min((t for t in times if t is not None), default=np.inf)
@@ -84,7 +87,8 @@ def line(row: Row, found: dict[str, Any]) -> str:
         # Where the fit chooses alpha, another choice is another problem.
         same = us.get("alpha") is None or np.isclose(us["alpha"], other["alpha"])
         met.append(bool(us["reached"]) and bool(same) and value >= ratio)
-    verdict = "–" if None in met else ("yes" if all(met) else "no")
+    known = met and None not in met
+    verdict = ("yes" if all(met) else "no") if known else "–"
     cells = [
         row.name + (f" ({note})" if note else ""),
         _number(us.get("seconds"), ".3f"),
@@ -113,7 +117,8 @@ def write_table(results: dict[str, Any], rows: Sequence[Row], path: Path) -> Non
         found = results["rows"].get(row.name, {})
         for who, r in found.items():
             sooner = _number(seconds_by_excess(row, found, who), ".3f")
-            text += f"| {row.name} | {who}{_kind(r)} | {_outcome(r)} | {sooner} |\n"
+            cells = [row.name, who + _kind(r), _outcome(r), sooner, _day(r)]
+            text += "| " + " | ".join(cells) + " |\n"
     if "startup" in results:
         text += "\n## Starting up\n\n| what | s | limit | met |\n|---|---|---|---|\n"
         for name, r in results["startup"].items():
@@ -151,6 +156,11 @@ def _number(value: float | None, form: str) -> str:
 def _peers(found: dict[str, Any]) -> list[str]:
     """Names of the peers that produced a result."""
     return [k for k, r in found.items() if r["kind"] == "peer" and "seconds" in r]
+
+
+def _day(r: dict[str, Any]) -> str:
+    """When a contender was measured."""
+    return str(r.get("measured", "–"))[:10]
 
 
 def _kind(r: dict[str, Any]) -> str:

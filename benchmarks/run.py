@@ -284,7 +284,9 @@ def describe(result: dict[str, Any]) -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run")
-    parser.add_argument("--rows", default="*", help="only rows whose name matches")
+    parser.add_argument(
+        "--rows", default="*", help="only rows whose name matches; starting up"
+    )
     parser.add_argument("--contenders", default="*", help="only these contenders")
     parser.add_argument("--repeat", type=int, default=3, help="timed fits, best counts")
     parser.add_argument(
@@ -324,7 +326,7 @@ def main() -> None:
             kept[contender.name] = run_contender(row, contender, args, console)
             console.print(f"  {contender.name:28} {describe(kept[contender.name])}")
             store.write_text(json.dumps(results, indent=1) + "\n")
-    if args.rows == "*":
+    if matches("starting up", args.rows):
         results["startup"] = measure_startup()
     store.write_text(json.dumps(results, indent=1) + "\n")
     write_table(results, EVERY, out / "table.md")
