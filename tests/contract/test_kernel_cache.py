@@ -142,21 +142,34 @@ def run(**environment: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
-    begun = run(CERTUS_CACHE=str(tmp_path))
-    assert begun.stderr.count("once per installation") == 1
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A cache that the first fit has filled, and what it said."""
+    folder = tmp_path_factory.mktemp("kernels")
+    return folder, run(CERTUS_CACHE=str(folder)).stderr
+
+
+@pytest.fixture
+def filled(begun: tuple[Path, str], tmp_path: Path) -> Path:
+    """A copy of that cache."""
+    return shutil.copytree(begun[0], tmp_path / "kernels")
+
+
+def test_the_second_process_compiles_nothing(begun: tuple[Path, str]) -> None:
+    folder, said = begun
+    assert said.count("once per installation") == 1
 
     def files() -> dict[str, int]:
         return {
             str(p): p.stat().st_mtime_ns
-            for p in tmp_path.rglob("*.nb?")  # indices and machine code
+            for p in folder.rglob("*.nb?")  # indices and machine code
         }
 
     first = files()
     assert any(name.endswith(".nbi") for name in first)
     assert any(name.endswith(".nbc") for name in first)
     assert all(cache.source_digest() in name for name in first)
-    again = run(CERTUS_CACHE=str(tmp_path))
+    again = run(CERTUS_CACHE=str(folder))
     assert files() == first
     assert "compiling" not in again.stderr
 
@@ -171,11 +184,12 @@ def test_an_unwritable_cache_is_replaced_by_a_temporary_one(tmp_path: Path) -> N
     assert blocked.read_text() == "not a folder"
 
 
-def test_a_damaged_cache_does_not_stop_a_fit(tmp_path: Path) -> None:
-    run(CERTUS_CACHE=str(tmp_path))
-    for path in tmp_path.rglob("*.nbc"):
+def test_a_damaged_cache_does_not_stop_a_fit(filled: Path) -> None:
+    damaged = list(filled.rglob("*.nbc"))
+    for path in damaged:
         path.unlink()
-    run(CERTUS_CACHE=str(tmp_path))
+    run(CERTUS_CACHE=str(filled))
+    assert damaged
 
 
 @pytest.mark.parametrize("package", ["certus", "other"])
@@ -210,9 +224,8 @@ def test_ctrl_c_while_the_compiler_calls_back_is_not_lost() -> None:
     assert compiled(3) == 2
 
 
-def test_a_slow_start_from_a_warm_cache_is_silent(tmp_path: Path) -> None:
+def test_a_slow_start_from_a_warm_cache_is_silent(filled: Path) -> None:
     """However long machine code takes to be read, nothing is compiled."""
-    run(CERTUS_CACHE=str(tmp_path))
     slow = (
         "import time; from numba.core.caching import IndexDataCacheFile as File; "
         "load = File.load; "
@@ -222,7 +235,7 @@ def test_a_slow_start_from_a_warm_cache_is_silent(tmp_path: Path) -> None:
         [sys.executable, "-c", slow + FIT],
         capture_output=True,
         text=True,
-        env={**os.environ, "CERTUS_CACHE": str(tmp_path)},
+        env={**os.environ, "CERTUS_CACHE": str(filled)},
         timeout=120,
     )
     assert done.stdout.strip() == "True" and done.stderr == ""
