@@ -80,6 +80,21 @@ def _threads() -> int:
     return max(1, min([*limits, cores()]))
 
 
+def blas_of() -> tuple[str, int]:
+    """The kernels of BLAS in this process, and the most threads it may use now.
+
+    Examples
+    --------
+    >>> from certus.verify.blocks import blas_of
+    >>> blas_of()[1] >= 1
+    True
+    """
+    found = [pool for pool in _libraries().info() if pool["user_api"] == "blas"]
+    kernels = {str(pool.get("architecture", "unknown")) for pool in found}
+    threads = max((int(pool["num_threads"]) for pool in found), default=1)
+    return " ".join(sorted(kernels)), threads
+
+
 def cores() -> int:
     """Processors that this process may use; all of the machine's where that is unknown.
 
