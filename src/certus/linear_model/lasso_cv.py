@@ -6,6 +6,7 @@ mean squared error over the folds is fitted on all rows, and that fit is certifi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -227,6 +228,26 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         grid: Array,
         ratio: float,
     ) -> Array:
+        """Mean squared errors on one fold, one for each strength."""
+        total = np.zeros(len(grid))
+        weight = np.ones(len(test)) if s is None else s[test]
+        for at, z in self._predicted(X, y, s, train, test, grid, ratio):
+            z -= y[test[at]].reshape(len(z), -1, 1)
+            np.square(z, out=z)
+            total += weight[at] @ z.mean(axis=1)
+        return np.asarray(total / weight.sum())
+
+    def _predicted(
+        self,
+        X: Matrix,
+        y: Array,
+        s: Array | None,
+        train: Array,
+        test: Array,
+        grid: Array,
+        ratio: float,
+    ) -> Iterator[tuple[slice, Array]]:
+        """Runs of the rows of ``test``: their predictions, by targets and strengths."""
         part = None if s is None else s[train]
         if part is not None and part.sum() <= 0:
             raise ValueError("a training fold has no row with a positive weight.")
@@ -241,17 +262,13 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         offset = mean[:, None] - np.tensordot(design.mean, coefs, axes=1)
         flat = coefs.reshape(len(coefs), -1)
         del design, rows
-        total = np.zeros(len(grid))
-        weight = np.ones(len(test)) if s is None else s[test]
         block = max(1, (1 << 20) // flat.shape[1])  # rows × targets × alphas
         for i in range(0, len(test), block):
-            cut = test[i : i + block]
-            held = X.tocsr()[cut] if hasattr(X, "tocsr") else X[cut]
-            errors = (held @ flat).reshape(len(cut), *offset.shape)
-            errors += offset - y[cut].reshape(len(cut), -1, 1)
-            np.square(errors, out=errors)
-            total += weight[i : i + block] @ errors.mean(axis=1)
-        return np.asarray(total / weight.sum())
+            at = slice(i, i + block)
+            held = X.tocsr()[test[at]] if hasattr(X, "tocsr") else X[test[at]]
+            z = (held @ flat).reshape(held.shape[0], *offset.shape)
+            z += offset
+            yield at, z
 
 
 class LassoCV(ElasticNetCV):
@@ -323,3 +340,25 @@ n_jobs, positive, random_state, selection, max_time
             selection=selection,
             max_time=max_time,
         )
+
+
+def lasso_losses(
+    X: Matrix,
+    y: Array,
+    folds: Sequence[tuple[Array, Array]],
+    n_alphas: int,
+    loss: Callable[[Array, Array], float],
+) -> tuple[Array, Array]:
+    """Strengths, and the mean of any loss over the folds at each of them.
+
+    ``loss(truth, predicted)`` judges the held-out rows of a fold. As in
+    :class:`LassoCV`, one path for each fold serves all strengths.
+    """
+    search = LassoCV(alphas=n_alphas)
+    alphas = search._grid(X, y, None, 1.0)
+    total = np.zeros(len(alphas))
+    for train, test in folds:
+        runs = search._predicted(X, y, None, train, test, alphas, 1.0)
+        z = np.concatenate([run[:, 0] for _, run in runs])
+        total += [loss(y[test], z[:, k]) for k in range(len(alphas))]
+    return alphas, total / len(folds)

@@ -19,7 +19,7 @@ from sklearn.base import clone, is_classifier
 
 from certus.registry import ESTIMATORS, load_class
 from certus.selection.halving import halve
-from certus.selection.metrics import METRICS, Metric, predict_rows
+from certus.selection.metrics import METRICS, Metric, Predicted, predict_rows
 
 __all__ = ["CANDIDATES", "Candidate", "Choice", "Tuning", "list_candidates"]
 
@@ -195,23 +195,48 @@ def _choose_ridge(model: Any, on: Tuning) -> Choice:
     from certus.linear_model import RidgeCV
 
     alphas = len(on.y) * np.logspace(-6, 1, 15)
-    search = RidgeCV(alphas, cv=None if on.plain else on.inner).fit(on.Z, on.y)
+    search = RidgeCV(
+        alphas,
+        cv=None if on.plain else on.inner,
+        scoring=None if on.metric.name in _BY_SQUARES else _amount_score(on.metric),
+    ).fit(on.Z, on.y)
     return Choice(clone(model).set_params(alpha=search.alpha_))
 
 
 def _choose_lasso(model: Any, on: Tuning) -> Choice:
+    """Along one path for each inner fold."""
     from certus.linear_model import LassoCV
+    from certus.linear_model.lasso_cv import lasso_losses
 
-    search = LassoCV(alphas=30, cv=on.inner).fit(on.Z, on.y)
-    errors = np.sqrt(search.mse_path_.mean(axis=-1))
-    grid = tuple(
-        ({"alpha": float(a)}, float(e)) for a, e in zip(search.alphas_, errors)
-    )
-    return Choice(clone(model).set_params(alpha=float(search.alpha_)), grid)
+    if on.metric.name in _BY_SQUARES:
+        search = LassoCV(alphas=30, cv=on.inner).fit(on.Z, on.y)
+        alphas, best = search.alphas_, float(search.alpha_)
+        errors = np.sqrt(search.mse_path_.mean(axis=-1))
+        if on.metric.name != "rmse":  # these errors are not its values
+            return Choice(clone(model).set_params(alpha=best))
+    else:
+        alphas, errors = lasso_losses(
+            *(on.Z, on.y, on.inner, 30),
+            lambda y, z: on.metric.loss(on.metric(y, Predicted(z))),
+        )
+        best = float(alphas[int(np.argmin(errors))])
+        errors = np.array([on.metric.loss(error) for error in errors])
+    grid = tuple(({"alpha": float(a)}, float(e)) for a, e in zip(alphas, errors))
+    return Choice(clone(model).set_params(alpha=best), grid)
+
+
+#: RMSE is least where squared errors are. A plane may be below 0, where the deviances
+#: are infinite; the models for them choose their penalties by deviance.
+_BY_SQUARES = ("rmse", "poisson", "gamma")
+
+
+def _amount_score(metric: Metric) -> Callable[[Any, Any, np.ndarray], float]:
+    """A metric of amounts as a score: more is better."""
+    return lambda model, Z, y: -metric.loss(metric(y, Predicted(model.predict(Z))))
 
 
 def _choose_logistic(model: Any, on: Tuning) -> Choice:
-    """By the likelihood of the inner rows, which moves where the labels do not."""
+    """By the metric of the inner rows; ties by their likelihood, which always moves."""
     from certus.linear_model import LogisticRegressionCV
 
     ratio = model.l1_ratio
@@ -220,13 +245,31 @@ def _choose_logistic(model: Any, on: Tuning) -> Choice:
         Cs=Cs,
         l1_ratios=(ratio,),
         cv=on.inner,
-        scoring=_likelihood,
+        scoring=_likelihood if on.metric.name == "log_loss" else _label_score(on),
         tol=ROUGH,
         use_legacy_attributes=False,
     ).fit(on.Z, on.y)
     errors = -search.scores_.mean(axis=0)[0]
-    grid = tuple(({"C": float(C)}, float(e)) for C, e in zip(search.Cs_, errors))
+    grid = tuple(
+        ({"C": float(C)}, on.metric.loss(float(e))) for C, e in zip(search.Cs_, errors)
+    )
     return Choice(clone(model).set_params(C=search.C_), grid)
+
+
+def _label_score(on: Tuning) -> Callable[[Any, Any, np.ndarray], float]:
+    """A metric of labels as a score: more is better.
+
+    The likelihood decides where the metric is the same for several penalties, or
+    undefined on these rows; its share is far below the smallest step of a metric.
+    """
+    classes = np.unique(on.y)
+
+    def score(model: Any, Z: Any, y: np.ndarray) -> float:
+        loss = _inner_loss(model, Z, y, classes, on)
+        tie = 1e-9 * _likelihood(model, Z, y)
+        return tie - (loss if np.isfinite(loss) else 0.0)
+
+    return score
 
 
 def _likelihood(model: Any, Z: Any, y: np.ndarray) -> float:
