@@ -108,7 +108,7 @@ def test_two_rows_are_enough_to_fit() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 9), (5, 3), (3, 4, 6), (6, 5, 3)])
 def test_images_of_odd_shapes_pass_a_unet(shape: tuple[int, ...]) -> None:
-    X = RNG.normal(size=(24, *shape))
+    X = RNG.normal(size=(8, *shape))
     model = Diffusion(
         network="unet",
         hidden_layer_sizes=(4, 4),
