@@ -611,7 +611,10 @@ def test_errors_say_what_to_do(
 
 
 def program(*args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    code = "import sys; from certus.cli import main; sys.exit(main())"
+    code = (
+        "import sys; from certus.cli import fitting, main; "
+        "fitting.REPORT_SECONDS = 0.2; sys.exit(main())"
+    )
     return subprocess.run(
         [sys.executable, "-c", code, *args],
         capture_output=True,
