@@ -124,7 +124,9 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_impossible_limits_are_refused(capsys: Any) -> None:
     for more, said in (
         (["--memory", "lots"], "must be a size such as 2GB"),
-        (["--groups", "a"], "needs all rows in memory"),
+        (["--groups", "a", "--time", "b"], "cannot be used together"),
+        (["--groups", "none"], 'has no column "none"'),
+        (["--bounds", "0,1"], "needs all rows in memory"),
         (["--refit"], "needs all rows in memory"),
         (["--drop", "nothing"], 'no column "nothing"'),
     ):
@@ -133,6 +135,27 @@ def test_impossible_limits_are_refused(capsys: Any) -> None:
         assert said in text, text
     assert main(["fit", *FILES]) == 2
     assert not list(Path().glob("*.certus"))
+
+
+@pytest.mark.parametrize("role", ["groups", "time"])
+def test_groups_and_times_are_kept_and_certified_again(capsys: Any, role: str) -> None:
+    for i, path in enumerate(FILES):
+        frame = pl.read_parquet(path).with_columns(
+            user=pl.Series([f"user {(7 * j + i) % 97}" for j in range(2000)]),
+            day=pl.Series(np.arange(2000) + 2000 * (1 - i)).cast(pl.Date),
+        )
+        frame.write_parquet(path, row_group_size=400)
+    column = {"groups": "user", "time": "day"}[role]
+    asked = ["--target", "kind", "--drop", "price", "--model", "logistic"]
+    found = fit(capsys, *asked, f"--{role}", column)
+    split = found["comparison"]["split"]
+    assert split[role] == column and found["files"]["report"] is None
+    assert not list(Path().glob("*.html"))
+    if role == "time":
+        assert abs(split["sealed_rows"] - 800) <= 8
+    assert main(["certify", "rows0.certus", *FILES, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["same_data"] and again["risk"] == found["comparison"]["risk"]
 
 
 def test_too_little_time_is_reported(capsys: Any, monkeypatch: Any) -> None:

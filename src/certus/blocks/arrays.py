@@ -18,13 +18,15 @@ class ArrayBlocks(Blocks):
 
     named = False
 
-    def __init__(self, X: Any, y: Any, s: Any, rows: int | None) -> None:
+    def __init__(
+        self, X: Any, y: Any, s: Any, rows: int | None, mark: Array | None = None
+    ) -> None:
         if sparse.issparse(X):
             X = X.tocsr()
         n, d = X.shape
         if not n:
             raise ValueError("The table has no rows.")
-        self._X, self._y, self._s = X, y, s
+        self._X, self._y, self._s, self._mark = X, y, s, mark
         self._offset = 0  # of the first row that is held
         self.dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(float)
         self.names = tuple(f"x{j}" for j in range(d))
@@ -47,6 +49,7 @@ class ArrayBlocks(Blocks):
         found.keys, found._offset = (key,), key.first
         found._X = self._X[part]
         found._y, found._s = _of(self._y, part), _of(self._s, part)
+        found._mark = _of(self._mark, part)
         return found
 
     def digest(self) -> bytes:
@@ -77,7 +80,10 @@ class ArrayBlocks(Blocks):
         part = slice(first, first + key.rows)
         X = self._X[part].toarray() if sparse.issparse(self._X) else self._X[part]
         return RowBlock(
-            np.asarray(X, dtype=self.dtype), _of(self._y, part), _of(self._s, part)
+            np.asarray(X, dtype=self.dtype),
+            _of(self._y, part),
+            _of(self._s, part),
+            _of(self._mark, part),
         )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from certus.blocks.kept import Kept
 from certus.blocks.keys import Blocks, Key, RowBlock, cut
+from certus.blocks.marks import mark_rows, one_of
 from certus.typing import Array
 
 #: Endings of Parquet files.
@@ -87,14 +88,19 @@ class FileBlocks(Blocks):
         target: str | None,
         weight: str | None,
         columns: Sequence[str] | None,
+        groups: str | None = None,
+        time: str | None = None,
     ) -> None:
         self._target, self._weight = target, weight
+        self._role, self._mark = one_of(groups, time), groups or time
+        self.groups, self.time = groups, time
         self._stamps = {path: _stamp(path) for path in paths}
         names = _names(paths[0])
-        for role, name in (("target", target), ("sample_weight", weight)):
+        roles = {"target": target, "sample_weight": weight, self._role: self._mark}
+        for role, name in roles.items():
             if name is not None and name not in names:
                 raise ValueError(_unknown(paths[0], name, names, role))
-        chosen = [n for n in names if n not in (target, weight)]
+        chosen = [n for n in names if n not in roles.values()]
         if columns is not None:
             for name in columns:
                 if name not in names:
@@ -135,8 +141,9 @@ class FileBlocks(Blocks):
 
     @property
     def _columns(self) -> list[str]:
-        more = [n for n in (self._target, self._weight) if n is not None]
-        return [*self.names, *(n for n in more if n not in self.names)]
+        more = dict.fromkeys((self._target, self._weight, self._mark))
+        wanted = (n for n in more if n is not None and n not in self.names)
+        return [*self.names, *wanted]
 
     def only(self, key: Key) -> FileBlocks:
         """The same table with one address and its file."""
@@ -146,7 +153,9 @@ class FileBlocks(Blocks):
 
     def digest(self) -> bytes:
         """Addresses and columns, and what tells that a file was replaced."""
+        about: tuple[Any, ...]
         about = self.keys, self._columns, self._target, self._weight, self._stamps
+        about = (*about, self._role, self._mark) if self._role else about
         return hashlib.sha256(repr(about).encode()).digest()
 
     def read(self, key: Key) -> RowBlock:
@@ -191,7 +200,21 @@ class FileBlocks(Blocks):
             X[:, j] = _numbers(table, name, key)
         y = None if self._target is None else _labels(table, self._target)
         s = None if self._weight is None else _numbers(table, self._weight, key)
-        return RowBlock(X, y, s)
+        return RowBlock(X, y, s, self._marks(table, key))
+
+    def _marks(self, table: Any, key: Key) -> Array | None:
+        """Numbers for the groups or times of the rows."""
+        if self._mark is None:
+            return None
+        column, where = table.column(self._mark), f"Column {self._mark!r}"
+        where += f" of {key.source} (part {key.part})"
+        if column.null_count:
+            what = "group" if self._role == "groups" else "time"
+            raise ValueError(
+                f"{where} has {column.null_count:,} rows without a {what}. Fill them "
+                "first, or drop those rows."
+            )
+        return mark_rows(column.to_numpy(), self._role, where)
 
 
 def _stamp(path: str) -> _Stamp:

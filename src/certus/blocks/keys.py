@@ -32,11 +32,15 @@ class Key(NamedTuple):
 
 
 class RowBlock(NamedTuple):
-    """The rows at an address: X in float64 or float32, targets as they are stored."""
+    """The rows at an address: X in float64 or float32, targets as they are stored.
+
+    ``mark`` is a number for the group or the time of each row, from ``marks``.
+    """
 
     X: Array
     y: Array | None
     s: Array | None
+    mark: Array | None = None
 
 
 class Blocks(ABC):
@@ -52,12 +56,16 @@ class Blocks(ABC):
         Type of X.
     named : bool
         Whether the columns have names of their own, as in a file.
+    groups, time : str or None
+        The column by which rows stay together, or are ordered.
     """
 
     keys: tuple[Key, ...]
     names: tuple[str, ...]
     dtype: Any
     named: bool = True
+    groups: str | None = None
+    time: str | None = None
 
     @abstractmethod
     def read(self, key: Key) -> RowBlock:
@@ -115,6 +123,7 @@ class TargetBlocks(Blocks):
     def __init__(self, whole: Blocks) -> None:
         self.whole, self.names = whole, ()
         self.keys, self.dtype, self.named = whole.keys, whole.dtype, whole.named
+        self.groups, self.time = whole.groups, whole.time
 
     def some(self, keys: Sequence[Key]) -> Blocks:
         """The same table with some of its addresses."""

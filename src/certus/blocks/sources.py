@@ -12,6 +12,7 @@ from scipy import sparse
 from certus.blocks.arrays import ArrayBlocks
 from certus.blocks.files import FileBlocks, paths_of
 from certus.blocks.keys import Blocks
+from certus.blocks.marks import mark_rows, one_of
 from certus.blocks.partitions import is_collection, of_collection
 from certus.blocks.pieces import is_stream, of_stream
 from certus.blocks.scratch import (
@@ -30,6 +31,8 @@ def blocks(
     *,
     sample_weight: Any = None,
     columns: Sequence[str] | None = None,
+    groups: Any = None,
+    time: Any = None,
     rows: int | None = None,
 ) -> Blocks:
     """A table as blocks of rows, which models read one after another.
@@ -56,6 +59,12 @@ Dask array or frame, or callable
         Row weights. For files, the name of their column.
     columns : list of str, optional
         Columns of X, for files; by default all others.
+    groups : str or array, optional
+        For files, a column; for an array, the values. Comparisons of models keep the
+        rows of a group together: sealed rows and held-out rows are of other groups.
+    time : str or array, optional
+        Dates or numbers, as ``groups``. Comparisons seal the last rows, and hold out
+        those before. A fit to all rows uses neither.
     rows : int, optional
         Rows of a block, for arrays; by default about four million numbers. Blocks are
         part of the problem: with other blocks the last digits of a fit may differ.
@@ -76,14 +85,20 @@ Dask array or frame, or callable
     """
     if isinstance(source, Blocks):
         return source
+    role = one_of(groups, time)
     if is_dataset(source):
         source = files_of_dataset(source) or source
     if is_lazy(source) or is_dataset(source):
-        return _from_scratch([source], target, sample_weight, columns)
+        return _from_scratch([source], target, sample_weight, columns, groups, time)
     if is_collection(source) or is_stream(source):
         if rows is not None:
             raise ValueError(
                 "rows is for arrays; partitions and pieces of an iterator are blocks."
+            )
+        if role:
+            raise ValueError(
+                f"{role} is for arrays and files. Write the rows to Parquet and pass "
+                f"the path, with {role}= the name of a column."
             )
         make = of_collection if is_collection(source) else of_stream
         return make(source, target, sample_weight, columns)
@@ -95,8 +110,8 @@ Dask array or frame, or callable
             raise ValueError("rows is for arrays; a file's row groups are its blocks.")
         paths = paths_of(source)
         if any(map(is_delimited, paths)):
-            return _from_scratch(paths, target, sample_weight, columns)
-        return FileBlocks(paths, target, sample_weight, columns)
+            return _from_scratch(paths, target, sample_weight, columns, groups, time)
+        return FileBlocks(paths, target, sample_weight, columns, groups, time)
     if columns is not None:
         raise ValueError("columns is for files; select the columns of an array.")
     found = source if sparse.issparse(source) else np.asanyarray(source)
@@ -104,13 +119,24 @@ Dask array or frame, or callable
         raise ValueError(
             f"source must be numbers in rows and columns, or paths; got {type(source)}."
         )
-    for name, values in (("target", target), ("sample_weight", sample_weight)):
+    given = {"target": target, "sample_weight": sample_weight}
+    given |= {"groups": groups, "time": time}
+    for name, values in given.items():
+        if name in ("groups", "time") and isinstance(values, str):
+            raise ValueError(
+                f"{name} must hold the values of an array's rows, got {values!r}. "
+                "Names are for files."
+            )
         if values is not None and len(values) != found.shape[0]:
             raise ValueError(
                 f"{name} has {len(values)} values, but the table has "
                 f"{found.shape[0]} rows."
             )
-    return ArrayBlocks(found, target, sample_weight, rows)
+    mark = mark_rows(groups if time is None else time, role, role) if role else None
+    made = ArrayBlocks(found, target, sample_weight, rows, mark)
+    if role:
+        setattr(made, role, role)
+    return made
 
 
 def _from_scratch(sources: Any, *roles: Any) -> Blocks:

@@ -66,7 +66,9 @@ def _recheck(model: Any, split: Any, paths: list[str], name: str, level: str) ->
     from certus.selection.at_scale import LEARNT, SEALED, divide, open_part, rule_of
     from certus.selection.opening import AskedMetric
 
-    table = blocks(paths, name, columns=[str(n) for n in model.feature_names_in_])
+    roles = {role: (split or {}).get(role) for role in ("groups", "time")}
+    columns = [str(n) for n in model.feature_names_in_]
+    table = blocks(paths, name, columns=columns, **roles)
     learnt, sealed = table, None
     if split is not None and split.get("rule") is not None:
         rule = rule_of(split)

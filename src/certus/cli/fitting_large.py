@@ -30,7 +30,7 @@ from certus.wording import shorten
 #: Sealed rows that the report draws its figures from.
 DRAWN = 20_000
 #: Options that need all rows in memory.
-_NEED_MEMORY = ("also", "groups", "time", "encoding", "bounds", "cost", "recall")
+_NEED_MEMORY = ("also", "encoding", "bounds", "cost", "recall")
 
 
 class LargeRequest(NamedTuple):
@@ -68,7 +68,9 @@ def fit(
     if target is None:
         raise Stop("say which column to predict: --target COLUMN.", code=2)
     named = find_model(plan.model) if plan.model else None
-    columns, remarks = columns_that_fit(large.paths[0], target, plan.drop)
+    columns, remarks = columns_that_fit(
+        *(large.paths[0], target, plan.drop), hidden=plan.groups, order=plan.time
+    )
     models = None
     if named is not None:
         models = {named.command: build(named, plan.settings, plan.seed)}
@@ -77,7 +79,12 @@ def fit(
         progress(limit=plan.max_time) as step,
         working(large, more.memory, more.cluster, more.checkpoint),
     ):
-        table = blocks(places_for(large.paths, more.cluster), target, columns=columns)
+        table = blocks(
+            *(places_for(large.paths, more.cluster), target),
+            columns=columns,
+            groups=plan.groups,
+            time=plan.time,
+        )
         try:
             found = compare_blocks(
                 *(table, target),
@@ -110,6 +117,8 @@ def _refuse(plan: FitRequest) -> None:
                 "blocks. Leave it out, or fit a sample of the rows.",
                 code=2,
             )
+    if plan.groups and plan.time:
+        raise Stop("--groups and --time cannot be used together. Choose one.", code=2)
     if plan.refit:
         raise Stop("--refit needs all rows in memory. Leave it out.", code=2)
     if plan.settings and plan.model is None:
@@ -128,6 +137,12 @@ def _write(done: _Done, table: Any, max_time: float | None, step: Any) -> _Done:
         persist.save(found.model, done.out, split=found.record())
     except persist.ModelFileError as error:
         raise Stop(str(error)) from None
+    if found.split.groups or found.split.time:
+        remark(
+            "no report is written: its figures are for rows that are independent of "
+            "each other, not for groups or an order in time."
+        )
+        return done._replace(report=None)
     step("writing the report", 0.97)
     left = seconds_left(max_time)
     seconds = REPORT_SECONDS if left is None else min(REPORT_SECONDS, 0.5 * left)

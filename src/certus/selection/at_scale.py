@@ -1,6 +1,7 @@
 """Compare models on a table of blocks: one held-out part, one sealed part, by a rule.
 
-A fifth of the rows is sealed and a fifth held out, but a million rows each at most:
+A fifth of the rows (whole groups, or the latest in time, if the blocks name a column)
+is sealed and a fifth held out, but a million rows each at most:
 beyond that, intervals hardly shrink. The other rows are learnt from. Passes that
 several candidates need (the moments of least squares) are made once, through a
 checkpoint.
@@ -21,7 +22,7 @@ from sklearn.base import clone
 
 from certus._core.alarm import TimeIsUp, alarm
 from certus.blocks import Blocks, RowBlock, tree
-from certus.blocks.parts import PartBlocks, PartRule, count_block
+from certus.blocks.parts import PartBlocks, PartRule, count_block, time_cuts
 from certus.certificate import Status
 from certus.config import config_context, get_config
 from certus.selection.comparison import Comparison, ComparisonRow
@@ -75,8 +76,8 @@ class RuleSplit(Split):
         return {
             "seed": self.seed,
             "fraction": self.fraction,
-            "groups": None,
-            "time": None,
+            "groups": self.groups,
+            "time": self.time,
             "rows": self.n_rows,
             "training_rows": self.counts[LEARNT],
             "held_out_rows": self.counts[HELD],
@@ -86,7 +87,8 @@ class RuleSplit(Split):
 
     def record(self) -> dict[str, Any]:
         """What a model file keeps: the rule instead of a list of rows."""
-        rule = {"ends": list(self.rule.ends), "by": self.rule.by}
+        rule: dict[str, Any] = {"ends": list(self.rule.ends), "by": self.rule.by}
+        rule |= {"cuts": list(self.rule.cuts)} if self.rule.cuts else {}
         return self.to_dict() | {"rule": rule, "target": self.target}
 
 
@@ -94,7 +96,8 @@ def rule_of(record: Mapping[str, Any]) -> PartRule:
     """The rule in a model file."""
     rule = record["rule"]
     ends = tuple(float(end) for end in rule["ends"])
-    return PartRule(ends, int(record["seed"]), str(rule["by"]))
+    cuts = tuple(float(cut) for cut in rule.get("cuts", ()))
+    return PartRule(ends, int(record["seed"]), str(rule["by"]), cuts)
 
 
 def divide(table: Blocks, rule: PartRule, counts: Array) -> list[Blocks]:
@@ -200,14 +203,14 @@ def compare_blocks(
     deadline = None if max_time is None else start + max_time
     step = on_step or (lambda *_: None)
     share = min(SHARE, MOST / len(table))
-    rule = PartRule((share, 2 * share), random_state)
     with _passes_kept(), alarm(deadline), _in_time():
         step("looking at the table", 0.0)
+        rule = _rule_for(table, share, random_state)
         seen: _Seen = tree(table.map(_see, rule), _join)
         one_pass = clock.perf_counter() - start
         counts = np.array(seen.counts)
         if (counts.sum(axis=0) == 0).any():
-            raise ValueError(f"{len(table):,} rows are too few to divide by blocks.")
+            raise ValueError(_too_few(table, rule))
         parts = divide(table, rule, counts)
         sizes = counts.sum(axis=0).tolist()
         ready = _ready(seen, metric, positive, sizes[LEARNT])
@@ -245,6 +248,8 @@ def compare_blocks(
             folds=(),
             seed=random_state,
             fraction=share,
+            groups=table.groups,
+            time=table.time,
             rule=rule,
             counts=tuple(sizes),
             target=target,
@@ -259,6 +264,28 @@ def compare_blocks(
         seconds=clock.perf_counter() - start,
         sealed_predictions=opened.said.guess,
     )
+
+
+def _rule_for(table: Blocks, share: float, seed: int) -> PartRule:
+    """By groups or by time where the table has them, else by content."""
+    ends = (share, 2 * share)
+    if table.time is not None:
+        return PartRule(ends, seed, "time", time_cuts(table, ends))
+    return PartRule(ends, seed, "content" if table.groups is None else "groups")
+
+
+def _too_few(table: Blocks, rule: PartRule) -> str:
+    if rule.by == "groups":
+        return (
+            f"{table.groups} has too few groups to divide: some must be sealed, some "
+            "held out, and some learnt from."
+        )
+    if rule.by == "time":
+        return (
+            f"{table.time} has too few different times to divide: equal times stay "
+            "together."
+        )
+    return f"{len(table):,} rows are too few to divide by blocks."
 
 
 @contextmanager
@@ -476,12 +503,13 @@ class _Answer(NamedTuple):
     truth: Array
     guess: Array
     shares: Array | None
+    mark: Array | None
 
 
 def _answer(block: RowBlock, model: Any) -> _Answer:
     guess = np.asarray(model.predict(block.X))
     shares = model.predict_proba(block.X) if hasattr(model, "predict_proba") else None
-    return _Answer(np.asarray(block.y), guess, shares)
+    return _Answer(np.asarray(block.y), guess, shares, block.mark)
 
 
 def _answers(model: Any, part: Blocks) -> _Answer:
@@ -491,12 +519,16 @@ def _answers(model: Any, part: Blocks) -> _Answer:
     vars(bare).pop("certificate_", None)
     found = list(part.map(_answer, bare))
     shares = None
+    mark = None
+    if found[0].mark is not None:
+        mark = np.concatenate([each.mark for each in found])
     if found[0].shares is not None:
         shares = np.concatenate([each.shares for each in found])
     return _Answer(
         np.concatenate([each.truth for each in found]),
         np.concatenate([each.guess for each in found]),
         shares,
+        mark,
     )
 
 
@@ -524,4 +556,12 @@ def open_part(
     if asked.task != "regression":
         classes = np.union1d(np.asarray(model.classes_), np.unique(answer.truth))
     said = _said(answer, model, classes, asked.positive)
-    return open_predictions(said, answer.truth, asked, delta=delta)
+    groups = None
+    if part.groups is not None and answer.mark is not None:
+        groups = np.unique(answer.mark, return_inverse=True)[1]
+    return open_predictions(
+        *(said, answer.truth, asked),
+        groups=groups,
+        ordered=part.time is not None,
+        delta=delta,
+    )
