@@ -83,14 +83,37 @@ FILES_IN = {
         "test_multioutput.py",
         "test_pipeline.py",
     ),
-    "ensemble/tests": ("test_forest.py", "test_stacking.py", "test_voting.py"),
+    "ensemble/tests": (
+        "test_bagging.py",
+        "test_forest.py",
+        "test_stacking.py",
+        "test_voting.py",
+        "test_weight_boosting.py",
+    ),
     "ensemble/_hist_gradient_boosting/tests": (
         "test_gradient_boosting.py",
         "test_monotonic_constraints.py",
         "test_warm_start.py",
     ),
-    "feature_selection/tests": ("test_from_model.py", "test_rfe.py"),
-    "model_selection/tests": ("test_classification_threshold.py",),
+    "feature_selection/tests": (
+        "test_from_model.py",
+        "test_rfe.py",
+        "test_sequential.py",
+    ),
+    "model_selection/tests": (
+        "test_classification_threshold.py",
+        "test_search.py",
+        "test_successive_halving.py",
+        "test_validation.py",
+    ),
+    "inspection/tests": (
+        "test_partial_dependence.py",
+        "test_permutation_importance.py",
+    ),
+    "compose/tests": ("test_target.py",),
+    "metrics/tests": ("test_score_objects.py",),
+    "impute/tests": ("test_impute.py",),
+    "utils/tests": ("test_response.py",),
 }
 FILES = tuple(name for names in FILES_IN.values() for name in names)
 #: Shares in percent that must be reached: of all tests, and of all but those that test
