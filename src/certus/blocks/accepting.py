@@ -27,8 +27,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 BY_PACKAGE = {
     "kernel_ridge": "Ridge on the columns of a Nystroem map",
     "decomposition": "PCA, FactorAnalysis or TruncatedSVD",
-    "mixture": "PCA (mixtures need all rows)",
-    "cluster": "PCA (clusters need all rows)",
+    "mixture": "KMeans",
+    "cluster": "KMeans",
 }
 #: Options of ``fit`` and ``blocks`` that name columns of a file.
 COLUMNS = ("target", "columns")

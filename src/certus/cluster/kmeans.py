@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -32,8 +32,10 @@ from certus.base import (
     require_finite,
     validate_data,
 )
+from certus.blocks.accepting import by_block
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.cluster import by_blocks
 from certus.cluster import kmeans_kernels as kernels
 from certus.cluster.lloyd import (
     TASK,
@@ -48,6 +50,9 @@ from certus.cluster.lloyd import (
 from certus.cluster.seeding import StartPool
 from certus.evidence import KMeansWitness
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+
+if TYPE_CHECKING:
+    from certus.blocks import Blocks
 
 #: Entries beyond 2^±WIDEST are scaled before they are squared.
 WIDEST = 300
@@ -158,7 +163,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows to cluster; sparse ones are never densified.
+            Rows to cluster; sparse ones are never densified. Or blocks of rows
+            (:func:`certus.scale.blocks`).
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), optional
@@ -189,6 +195,14 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         evidence = Evidence("kmeans", witness=KMeansWitness(start))
         weight = None if sample_weight is None else s
         return Fitted(evidence, X, None, weight, run.status)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        check_parameters(self)
+        check_choice("algorithm", self.algorithm, ("lloyd", "elkan"))
+        given = None if isinstance(self.init, str) or callable(self.init) else self.init
+        if given is not None:
+            given = given_centers(self, given, table)
+        return by_blocks.fit_kmeans(self, table, given, n_runs(self))
 
     def _best_run(
         self,
@@ -311,6 +325,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         """
         return self.fit(X, sample_weight=sample_weight).transform(X)
 
+    @by_block
     def predict(self, X: Any) -> Array:
         """The nearest centre of each row; equally near ones go to the first.
 
@@ -321,6 +336,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         """
         return self._label(X, None)[0]
 
+    @by_block
     def transform(self, X: Any) -> Array:
         """Distances of each row to the centres, rows × clusters.
 

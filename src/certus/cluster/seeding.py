@@ -285,17 +285,22 @@ def _units(X: Any) -> tuple[float, Array]:
 
     Columns enter in units of their largest entry, so that none hides another.
     """
-    d = X.shape[1]
     if sparse.issparse(X):
         largest = np.asarray(abs(X).max(axis=0).todense(), dtype=np.float64).ravel()
     else:
         largest = np.maximum(np.abs(X.min(axis=0)), np.abs(X.max(axis=0)))
         largest = largest.astype(np.float64)
+    return units_of(largest, X.dtype)
+
+
+def units_of(largest: Array, dtype: Any) -> tuple[float, Array]:
+    """As ``_units``, from the largest entry of each column in size."""
+    d = len(largest)
     u = np.modf(np.arange(1, d + 1) * 0.7548776662466927)[0] - 0.5
     u = np.ldexp(u, -np.frexp(largest)[1])
     top = float(largest.max(initial=0.0))
-    room = 50 if X.dtype == np.float32 else 0
+    room = 50 if dtype == np.float32 else 0
     power = room - math.frexp(top)[1] if top > 0 else 0
-    ordinary = X.dtype == np.float64 and abs(power) < 300
-    most = 120 if X.dtype == np.float32 else 1000  # a factor that is itself in range
+    ordinary = dtype == np.float64 and abs(power) < 300
+    most = 120 if dtype == np.float32 else 1000  # a factor that is itself in range
     return (1.0 if ordinary else math.ldexp(1.0, min(power, most))), u

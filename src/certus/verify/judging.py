@@ -61,9 +61,8 @@ class Readers(Mapping[str, stating.Reader]):
 READERS = Readers()
 
 #: Checkers that also read rows by blocks.
-BY_BLOCKS = tuple(
-    f"certus.verify.{name}" for name in ("linear", "spectral", "gaussian_factors")
-)
+_ROOMS = ("linear", "spectral", "gaussian_factors", "kmeans")
+BY_BLOCKS = tuple(f"certus.verify.{name}" for name in _ROOMS)
 
 #: Advice for a fit that was stopped from outside; neither iterations nor scaling help.
 _EARLY_FIX = {

@@ -29,10 +29,12 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status
 from certus.typing import Array, DTypeLike, Fit, Matrix
-from certus.verify import climbing, data, deciding
+from certus.verify import block_kmeans, climbing, data, deciding, stating
+from certus.verify.block_moments import with_workers
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import Number, U, gamma, proved
 from certus.verify.kernel import reading
+from certus.verify.recomputed import RecomputedBlocks
 from certus.verify.stating import Checked, Given
 
 #: Cells of X, and of the distances, that are looked at together.
@@ -89,6 +91,8 @@ class Pass(NamedTuple):
 def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Judge centres and labels."""
     witness, X, _, sample_weight, level, _ = given
+    if stating.by_address(X):
+        return _check_blocks(model, stated, given)
     X = reading.as_matrix(X)
     n, d = X.shape
     centers = data.fitted(model, "cluster_centers_", (None, d))
@@ -96,13 +100,9 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     weights = reading.weights(sample_weight, n)
     with np.errstate(over="ignore"):
         marks = data.fingerprint(X, np.zeros(n), data.row_weights(sample_weight, n))
-    if len(centers) != stated.n_clusters:
-        claims = [deciding.wrong_count("centres", len(centers), stated.n_clusters)]
-        return claims, Status.TOL_NOT_REACHED, marks
-    if not np.isfinite(centers).all():
-        told, fix = "the centres hold NaN or infinite values", "standardise the columns"
-        claims = [proved("centre_shift", Number(math.inf), stated.tol, told, fix=fix)]
-        return claims, Status.DIVERGED, marks
+    impossible = _impossible(centers, stated)
+    if impossible is not None:
+        return *impossible, marks
     factor = _factor(X, centers)
     if factor != 1.0:
         X, centers = X.astype(np.float64) * factor, centers * factor
@@ -117,6 +117,57 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         start = np.asarray(witness.start, dtype=np.float64) * factor
         claims.append(_monotone_claim(int(model.n_iter_), start, X, weights.s, centers))
     return claims, deciding.verdict(claims, ("monotone",)), marks
+
+
+def _impossible(centers: Array, stated: Statement) -> tuple[list[Claim], Status] | None:
+    """Why the centres cannot be a solution, if there is a reason."""
+    if len(centers) != stated.n_clusters:
+        wrong = deciding.wrong_count("centres", len(centers), stated.n_clusters)
+        return [wrong], Status.TOL_NOT_REACHED
+    if not np.isfinite(centers).all():
+        told, fix = "the centres hold NaN or infinite values", "standardise the columns"
+        claim = proved("centre_shift", Number(math.inf), stated.tol, told, fix=fix)
+        return [claim], Status.DIVERGED
+    return None
+
+
+def _check_blocks(model: Fit, stated: Statement, given: Given) -> Checked:
+    """Judge centres and labels over blocks of rows."""
+    blocks, again = given.X, RecomputedBlocks()
+    n, d = blocks.shape
+    centers = data.fitted(model, "cluster_centers_", (None, d))
+    single, centers = int(centers.dtype == np.float32), centers.astype(np.float64)
+    impossible = _impossible(centers, stated)
+    if impossible is not None:
+        return *impossible, {"shape": [int(n), int(d)]}
+    top = data.size_of(centers)
+    if top > 0 and not 1 / WIDEST[0] < top < WIDEST[0]:
+        raise stating.Refusal(
+            "the centres are too small or too large to be squared block by block",
+            "scale the columns",
+        )
+    origin, labels = centers.mean(axis=0), _labels(model, n, len(centers))
+    sums = block_kmeans.look(blocks, again, centers, origin)
+    counts = 0, 0
+    if labels is not None:
+
+        def compare(X: Array, rows: Array, own: Array) -> tuple[int, int]:
+            return _compare(X, rows, own, centers, TIE[single])
+
+        counts = block_kmeans.other_labels(blocks, sums, labels, compare)
+    about = centers - origin, origin
+    found = _pass_of(sums.sums, sums.depth, sums.labels, np.zeros(0), counts, *about)
+    claims = [_shift_claim(found, d, stated)]
+    if getattr(model, "compute_labels", True) or hasattr(model, "labels_"):
+        claims.append(_nearest_claim(found, labels, single))
+        claims.append(_inertia_claim(model, found, 1.0, 0, single))
+    witness = given.witness
+    if given.level == "full" and witness is not None and witness.start is not None:
+        start = np.asarray(witness.start, dtype=np.float64)
+        claims.append(_monotone_over(int(model.n_iter_), start, blocks, again, centers))
+    status = deciding.verdict(claims, ("monotone",))
+    marks = block_kmeans.fingerprint(blocks, sums)
+    return *with_workers(claims, status, again, blocks), marks
 
 
 def _factor(X: Matrix, centers: Array) -> float:
@@ -181,6 +232,20 @@ def _look(
 
     sums, wrong, unsure = add_up(over_blocks(look, n, rows))
     m = min(rows, n) + n // rows + 1
+    return _pass_of(sums, m, chosen, away, (wrong, unsure), c, origin)
+
+
+def _pass_of(
+    sums: Array,
+    m: int,
+    chosen: Array,
+    away: Array,
+    counts: tuple[int, int],
+    c: Array,
+    origin: Array,
+) -> Pass:
+    """What sums about the origin tell, after m additions of rows; c are centres."""
+    d, norms = len(origin), np.einsum("ij,ij->i", c, c)
     S, weight, Q = sums[:, :-2], sums[:, -2], sums[:, -1]
     W = np.where(weight > 0, weight, 1.0)
     means = np.where(weight[:, None] > 0, S / W[:, None], c)
@@ -190,7 +255,7 @@ def _look(
     rough = gamma(m + d + 8) * (math.sqrt(squares) + math.sqrt(weight @ norms)) ** 2
     total = max(squares - float(weight.sum() * (mean @ mean)), 0.0)
     return Pass(
-        *(chosen, away, wrong, unsure, weight, means + origin, means - c, errors),
+        *(chosen, away, *counts, weight, means + origin, means - c, errors),
         *(Number(max(own, 0.0), rough), Number(total, 4 * gamma(m + d + 8) * squares)),
     )
 
@@ -334,6 +399,31 @@ def _monotone_claim(steps: int, here: Array, X: Any, s: Array, centers: Array) -
         levels += [Number(-x / size, 2 * off / size) for x in (own, own - gain)]
         here = _moved(X, s, found)
     spread = math.sqrt(size / float(s.sum())) or 1.0
+    apart = float(np.abs(here - centers).max(initial=0.0)) / spread
+    share = f"−{_OBJECTIVE}, as a share of the scatter"
+    return climbing.repeated(levels, apart, share, limit=climbing.APART)
+
+
+def _monotone_over(
+    steps: int, here: Array, blocks: Any, again: RecomputedBlocks, centers: Array
+) -> Claim:
+    """As ``_monotone_claim``, over blocks of rows."""
+    if here.shape != centers.shape:
+        raise ValueError("the recorded start does not have the shape of the centres.")
+    levels, size, origin = [], 1.0, centers.mean(axis=0)
+    for _ in range(steps):
+        sums = block_kmeans.look(blocks, again, here, origin)
+        about = here - origin, origin
+        found = _pass_of(sums.sums, sums.depth, sums.labels, here, (0, 0), *about)
+        if (found.weight <= 0).any():
+            told = "a cluster without rows was filled again, which needs all rows"
+            return deciding.refused("monotone", told, "certify it in memory")
+        own, off = found.own
+        size = found.total.value or 1.0
+        gain = float(found.weight @ np.square(found.moves).sum(axis=1))
+        levels += [Number(-x / size, 2 * off / size) for x in (own, own - gain)]
+        here = found.means
+    spread = math.sqrt(size / float(found.weight.sum())) or 1.0
     apart = float(np.abs(here - centers).max(initial=0.0)) / spread
     share = f"−{_OBJECTIVE}, as a share of the scatter"
     return climbing.repeated(levels, apart, share, limit=climbing.APART)
