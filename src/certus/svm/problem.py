@@ -80,7 +80,7 @@ def _hard(
     on_step: smo.OnStep,
 ) -> SolvedPart:
     shared = _common_point(rows, y, used)
-    unit = _mean_diagonal(rows)
+    unit = mean_diagonal(rows)
     part = None
     for size in COSTS[:1] if shared is not None else COSTS:
         cost = np.where(used, size / unit, 0.0)
@@ -97,7 +97,8 @@ def _hard(
     return part._replace(hulls=hulls)
 
 
-def _mean_diagonal(rows: KernelRows) -> float:
+def mean_diagonal(rows: KernelRows) -> float:
+    """The mean kernel value of a row with itself, over at most 50 rows."""
     few = np.unique(np.linspace(0, rows.n - 1, 50).astype(int))
     level = float(np.mean(np.diagonal(rows.square(few))))
     return level if level > 0 else 1.0

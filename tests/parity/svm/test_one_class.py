@@ -12,6 +12,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import OneClassSVM as Theirs
 
 import certus
+from certus.base import UncertifiedWarning
+from certus.certificate import Status
 from certus.svm import OneClassSVM
 
 Array = np.ndarray
@@ -169,3 +171,15 @@ def test_planted_faults_are_not_certified(cls: Any) -> None:
     if "_intercept_" in vars(wrong):
         wrong._intercept_ = wrong.intercept_
     assert not judged(wrong)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rows_around_the_origin_have_no_region_and_take_no_time(seed):
+    """‖f‖² falls towards 0 without end, so that no gap is small beside it."""
+    X = np.random.default_rng(seed).normal(size=(100, 20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        model = OneClassSVM(kernel="linear").fit(X)
+    assert model.certificate_.status is Status.TOL_NOT_REACHED
+    assert model.n_iter_ < 1_000_000
+    assert np.abs(model.score_samples(X)).max() < 1e-3
