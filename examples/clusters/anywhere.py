@@ -35,8 +35,8 @@ def write_rows(folder: Path, files: int = 4, rows: int = 50_000) -> None:
         frame.write_parquet(folder / f"part-{i}.parquet", row_group_size=25_000)
 
 
-def main(address: str | None = None, folder: str | None = None) -> None:
-    """Fit, and print what identifies the fit."""
+def main(address: str | None = None, folder: str | None = None) -> str:
+    """Fit, and print what identifies the fit: its certificate, and a digest."""
     with ExitStack() as stack:
         place = Path(folder or stack.enter_context(TemporaryDirectory()))
         if not list(place.glob("*.parquet")):
@@ -49,7 +49,9 @@ def main(address: str | None = None, folder: str | None = None) -> None:
         model = LogisticRegression().fit(blocks(str(place / "*.parquet"), "clicked"))
     print(model.certificate_)
     bits = model.coef_.tobytes() + model.intercept_.tobytes()
-    print("digest of the coefficients:", hashlib.sha256(bits).hexdigest()[:12])
+    digest = hashlib.sha256(bits).hexdigest()[:12]
+    print("digest of the coefficients:", digest)
+    return digest
 
 
 if __name__ == "__main__":

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-DASK = ("test_collections.py", "test_dask.py", "test_engines.py", "test_faults.py")
+DASK = (
+    "test_anywhere.py",
+    "test_collections.py",
+    "test_dask.py",
+    "test_engines.py",
+    "test_faults.py",
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
