@@ -86,6 +86,19 @@ def test_a_terminal_keeps_baselines_and_shows_the_rest_in_one_line(
     ]
 
 
+def test_a_pipe_is_told_how_far_the_training_is(monkeypatch) -> None:
+    from rich.console import Console
+
+    from certus.cli import learning
+
+    monkeypatch.setattr(learning, "err", lambda: Console(force_terminal=False))
+    shown: list[tuple[str, float, float]] = []
+    progress = learning.ShownTraining(lambda *told: shown.append(told), 60.0, 0)
+    history = {"steps": [1000.0], "seconds": [15.0], "validation_bits": [2.5]}
+    progress._tell(history, {"xz": 2.75})
+    assert shown == [("learning", 0.25, 45.0)]
+
+
 @pytest.mark.parametrize("given", [None, 0, 9])
 @pytest.mark.parametrize("live", [True, False])
 def test_a_terminal_shows_samples_unless_told_otherwise(

@@ -48,6 +48,7 @@ class ShownTraining(TrainingProgress):
         seconds = history["seconds"][-1]
         self.share = min(1.0, seconds / self.max_time)
         if not self.live or "validation_bits" not in history:
+            self.step("learning", self.share, self.max_time - seconds)
             super()._tell(history, known)
             sys.stderr.flush()
             return
