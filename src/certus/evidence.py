@@ -217,6 +217,7 @@ class TreesWitness(NamedTuple):
 #: The classes by the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
+    "additive": LinearWitness,
     "covariance_penalty": LinearWitness,
     "margin": LinearWitness,
     "huber": LinearWitness,

@@ -32,7 +32,7 @@ class AdditiveClassifier(ClassifierMixin, AdditiveBase):
     mean ℓ(y, z) + Σₜ [½ qₜ Σ (w_a − w_b)² + ½ rₜ ‖wₜ‖²], weighted by ``sample_weight``;
     ℓ is log(1 + exp(−yz)) for two classes, else softmax. z is ``intercept_`` plus the
     values w of the cells that a row lies in; the inner sum runs over neighbouring cells
-    a and b of term t.
+    a and b of term t. With ``penalty="total_variation"`` it is qₜ Σ abs(w_a − w_b).
 
     Certificate
     -----------
@@ -43,9 +43,10 @@ class AdditiveClassifier(ClassifierMixin, AdditiveBase):
 
     Parameters
     ----------
-    penalty : {"quadratic"}, default="quadratic"
+    penalty : {"quadratic", "total_variation"}, default="quadratic"
         Norm of the penalty. It applies to the differences between neighbouring cells.
-        Total variation is not available for this model.
+        With "total_variation" it is qₜ Σ abs(w_a − w_b) instead of ½ qₜ Σ (w_a − w_b)²,
+        so that shapes are made of few steps.
     alpha : float, default=None
         Strength of the penalty. None chooses both strengths of each term,
         ``smoothing_`` and ``shrinkage_``, from the training data. A number sets them to
@@ -67,7 +68,8 @@ class AdditiveClassifier(ClassifierMixin, AdditiveBase):
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     max_iter : int, default=100
-        Maximum number of iterations. They are Newton steps.
+        Maximum number of iterations. They are Newton steps, or interior point steps
+        where the loss or the penalty has kinks.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
 
@@ -95,7 +97,7 @@ class AdditiveClassifier(ClassifierMixin, AdditiveBase):
     is_categorical_ : ndarray of bool
         Which columns are categorical.
     n_iter_ : int
-        Number of Newton steps, after the strengths were chosen.
+        Number of steps, after the strengths were chosen.
     history_ : dict
         Objective, gap and seconds after each step.
     certificate_ : Certificate

@@ -36,8 +36,12 @@ class Coarse(NamedTuple):
         return TermLevels(*(level * s for level, s in zip(levels, self.scale)))
 
 
-def coarsen(p: Additive) -> Coarse | None:
-    """Merge neighbouring cells; None where that saves little."""
+def coarsen(p: Additive, variation: bool = False) -> Coarse | None:
+    """Merge neighbouring cells; None where that saves little.
+
+    ``variation`` says that levels are those of total variation, which does not grow
+    with the number of cells along an axis.
+    """
     layout = p.layout
     places, shapes, ratios = [], [], []
     start = 0
@@ -64,7 +68,10 @@ def coarsen(p: Additive) -> Coarse | None:
     ratio = np.array(ratios)
     lines = np.array([len(shape) for shape in shapes])
     # Along one of two axes differences shrink as their number grows.
-    scale = TermLevels(np.where(lines == 1, ratio, 1.0), 1.0 / ratio)
+    smooth = np.where(lines == 1, ratio, 1.0)
+    if variation:
+        smooth = np.where(lines == 1, 1.0, 1.0 / np.sqrt(ratio))
+    scale = TermLevels(smooth, 1.0 / ratio)
     return Coarse(p._replace(codes=place[p.codes], layout=small), place, scale)
 
 

@@ -11,6 +11,7 @@ from certus._core.rows import row_weights
 from certus.additive import levels as choosing
 from certus.additive.cells import Term, categories_of, codes_of, edges_of
 from certus.additive.drawing import ShapePlots, deviations
+from certus.additive.kinked import bends_of, solve_kinked
 from certus.additive.layout import Additive, CellLayout, TermLevels, layout_of
 from certus.additive.monotone import edge_signs, solve_monotone
 from certus.additive.newton import Run, solve
@@ -19,6 +20,8 @@ from certus.additive.tempering import temper_levels
 from certus.base import Estimator, Fitted, check_choice, check_number, validate_data
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.evidence import LinearWitness
+from certus.objectives import Quantile, Squared
 from certus.typing import Array
 from certus.verify import ScoreRange, score_range
 
@@ -30,6 +33,8 @@ PER_ROW = 1.5
 LIMIT = 12_000
 #: Shares of ``alpha`` in both levels of a term, times its number of cells.
 SMOOTH, SHRINK = 1.0, 0.01
+#: Interior point steps of each trial of strengths, at most.
+STEPS = 40
 
 
 class AdditiveBase(ShapePlots, Estimator):
@@ -127,10 +132,6 @@ def check_parameters(model: Any, d: int) -> None:
     check_number("tol", model.tol)
     check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("max_time", model.max_time, none=True)
-    if model.penalty == "total_variation":
-        raise NotImplementedError(
-            "penalty='total_variation' is not available. Use penalty='quadratic'."
-        )
 
 
 def monotone_signs(model: Any, categorical: Array, k: int) -> Array | None:
@@ -147,7 +148,8 @@ def monotone_signs(model: Any, categorical: Array, k: int) -> Array | None:
         return None
     if k > 1:
         raise NotImplementedError(
-            "monotonic_cst is not available for more than two classes. Leave it out."
+            "monotonic_cst is not available for more than two classes, because a class "
+            "may become less likely while its score rises. Leave it out."
         )
     if signs[categorical].any():
         raise ValueError("monotonic_cst must be 0 for categorical columns.")
@@ -249,6 +251,8 @@ def fit_additive(
     p = problem(terms)
     base = p.value(p.scores(np.zeros((p.layout.size, k)), start))
     shown: list[Any] = [terms, p]
+    variation = model.penalty == "total_variation"
+    dual: Array | None = None
 
     def on_step(objective: float, gap: float, run: Run) -> Status | None:
         def now() -> dict[str, Any]:
@@ -261,15 +265,38 @@ def fit_additive(
             return fixed_levels(layout, float(model.alpha))
         return choosing.first_levels(layout, known)
 
+    def solver(p: Additive, run: Run, base: float, tol: float, most: int) -> None:
+        nonlocal dual
+        columns = [term.columns for term in terms]
+        asked = edge_signs(p, columns, np.zeros(len(categorical)))
+        if signs is not None:
+            asked = edge_signs(p, columns, signs)
+        if not variation and not isinstance(loss, Quantile):
+            if signs is None:
+                return solve(p, run, base, tol, most)
+            return solve_monotone(p, run, asked, base, tol, most)
+        wide = np.repeat(asked[:, None], k, axis=1)
+        bends = bends_of(p, run.levels, variation, wide)
+        dual = solve_kinked(p, run, bends, variation, (base, tol, most))
+
+    def trial(p: Additive, run: Run, base: float, tol: float, most: int) -> None:
+        # Strengths are compared without signs, as they are chosen.
+        if not variation and not isinstance(loss, Quantile):
+            return solve(p, run, base, tol, most)
+        none = np.zeros((len(p.layout.edges), k))
+        bends = bends_of(p, run.levels, variation, none)
+        solve_kinked(p, run, bends, variation, (base, tol, STEPS))
+
     run = Run(
         np.zeros((p.layout.size, k)), start.copy(), levels_of(p.layout, None), on_step
     )
     try:
         if model.alpha is None:
-            choosing.choose_levels(p, total, run)
-        pairs = (
-            [] if run.status else find_pairs(model, p, run, rows, weight, categorical)
-        )
+            choosing.choose_levels(smooth_problem(p), total, run)
+        pairs = []
+        if not run.status:
+            about = model, smooth_problem(p), run
+            pairs = find_pairs(*about, rows, weight, categorical)
         if pairs:
             terms = terms + pairs
             p = problem(terms)
@@ -278,15 +305,13 @@ def fit_additive(
             run.levels = levels_of(p.layout, run.levels)
             shown[:] = [terms, p]
             if model.alpha is None:
-                choosing.choose_levels(p, total, run)
+                choosing.choose_levels(smooth_problem(p), total, run)
+        if model.alpha is None:
+            choosing.levels_for(p, total, run, variation)
         if run.status is None and model.alpha is None:
-            temper_levels(p, run, base)
-        limits = base, float(model.tol), int(model.max_iter)
-        if run.status is None and signs is None:
-            solve(p, run, *limits)
-        elif run.status is None and signs is not None:
-            columns = [term.columns for term in terms]
-            solve_monotone(p, run, edge_signs(p, columns, signs), *limits)
+            temper_levels(p, run, base, trial, variation)
+        if run.status is None:
+            solver(p, run, base, float(model.tol), int(model.max_iter))
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
         keep = len(run.w)
@@ -296,11 +321,21 @@ def fit_additive(
     found = attributes(run, terms, p)
     for name, value in found.items():
         setattr(model, name, value)
-    model.shape_std_ = deviations(p, run, total)
+    model.shape_std_ = deviations(p, run, total, variation)
     model.is_categorical_, model.n_iter_ = categorical, max(1, run.n_iter)
     model.history_ = monitor.history
     monitor.close(found)
-    return Fitted(Evidence("additive"), X, y, s, run.status or Status.MAX_ITER)
+    witness = None
+    if dual is not None:
+        witness = LinearWitness(dual=np.zeros((len(X), 1)))
+        witness.dual[used, 0] = dual
+    evidence = Evidence("additive", witness=witness)
+    return Fitted(evidence, X, y, s, run.status or Status.MAX_ITER)
+
+
+def smooth_problem(p: Additive) -> Additive:
+    """The problem on which levels and pairs are chosen: squares for quantiles."""
+    return p._replace(loss=Squared()) if isinstance(p.loss, Quantile) else p
 
 
 def attributes(run: Run, terms: list[Term], p: Additive) -> dict[str, Any]:

@@ -14,18 +14,33 @@ import numpy as np
 
 from certus.additive.layout import Additive
 from certus.additive.newton import Run, factor_of
-from certus.objectives import Squared
 from certus.typing import Array
 
+#: Level of a difference that total variation holds at zero, times the curvature; and
+#: times the level of a cell, beyond which floats cannot bear it.
+HELD, BORNE = 1e6, 1e11
 
-def deviations(p: Additive, run: Run, total: float) -> list[Array]:
-    """Standard deviation of each cell, in the shapes of the terms."""
-    value, _, state = p.slopes(p.scores(run.w, run.b))
-    noise = 2 * value if isinstance(p.loss, Squared) else 1.0
+
+def deviations(
+    p: Additive, run: Run, total: float, variation: bool = False
+) -> list[Array]:
+    """Standard deviation of each cell, in the shapes of the terms.
+
+    With total variation, cells of one value are one cell, and jumps are free.
+    """
+    left, right = p.layout.edges.T
+    z = p.scores(run.w, run.b)
+    noise, state = p.noise(z), p.slopes(z)[2]
     out = np.empty_like(run.w)
     starts = p.layout.starts
     for k in range(p.k):
-        inverse = factor_of(p, run.levels, p.curvature(state, k)).inverse()
+        h = p.curvature(state, k)
+        edges = run.levels.smoothing[p.layout.edge_term]
+        if variation:
+            held = run.w[left, k] == run.w[right, k]
+            own = run.levels.shrinkage[p.layout.edge_term]
+            edges = np.where(held, np.minimum(HELD * float(h.sum()), BORNE * own), 0.0)
+        inverse = factor_of(p, run.levels, h, edges=edges).inverse()
         for t, (start, end) in enumerate(pairwise(starts)):
             part = np.tril(inverse[start:end, start:end])
             part = part + np.tril(part, -1).T

@@ -15,7 +15,7 @@ from scipy import linalg
 from certus._solvers.losses import evaluate
 from certus.additive.cells import Term, neighbours
 from certus.additive.histogram_kernels import add_gram, add_scores, add_sums
-from certus.objectives import Squared
+from certus.objectives import Quantile, Squared
 from certus.typing import Array
 
 
@@ -108,12 +108,30 @@ class Additive(NamedTuple):
             r = z - self.y[:, None]
             value = float(self.share @ np.square(r[:, 0])) / 2
             return value, self.share[:, None] * r, np.ones_like(r)
+        if isinstance(self.loss, Quantile):
+            return self._pinball(z)
         found = evaluate(self.loss, self.y, z)
         return (
             float(self.share @ found.value),
             self.share[:, None] * found.slope,
             found.state,
         )
+
+    def _pinball(self, z: Array) -> tuple[float, Array, Array]:
+        """Of the quantile loss; its curvature is the density of the residuals at 0."""
+        q, r = float(self.loss.q), z[:, 0] - self.y
+        slope = np.where(r > 0, 1 - q, np.where(r < 0, -q, 0.0))
+        state = np.full_like(z, density_at(q, -r, self.share))
+        return float(self.share @ (slope * r)), (self.share * slope)[:, None], state
+
+    def noise(self, z: Array) -> float:
+        """The variance of a row's slope, as a share of its curvature."""
+        if isinstance(self.loss, Squared):
+            return 2 * self.value(z)
+        if isinstance(self.loss, Quantile):
+            q = float(self.loss.q)
+            return q * (1 - q) / float(self.slopes(z)[2][0, 0])
+        return 1.0
 
     def gram(self, h: Array) -> Array:
         """The Gram matrix of the one-hot design with row weights h."""
@@ -129,6 +147,24 @@ class Additive(NamedTuple):
     def value(self, z: Array) -> float:
         """Mean loss."""
         return self.slopes(z)[0]
+
+
+def quantiles(values: Array, share: Array, levels: list[float]) -> Array:
+    """Where the cumulated weight reaches a level; weights equal repetition."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(share[order])
+    wanted = np.array(levels) * reached[-1] * (1 - 1e-12)
+    found = np.searchsorted(reached, wanted)
+    return np.asarray(values[order][np.minimum(found, len(values) - 1)])
+
+
+def density_at(q: float, residual: Array, share: Array) -> float:
+    """The density of the residuals near their quantile q."""
+    ends = [max(q - 0.1, q / 2), min(q + 0.1, (1 + q) / 2)]
+    low, high = quantiles(residual, share, ends)
+    size = float(share @ np.abs(residual)) / float(share.sum())
+    width = max(float(high - low), 1e-6 * size)
+    return (ends[1] - ends[0]) / width if width > 0 else 1.0
 
 
 def penalty_value(layout: CellLayout, levels: TermLevels, w: Array) -> float:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from certus.additive.coarsening import coarsen
-from certus.additive.layout import Additive, CellLayout, TermLevels
+from certus.additive.layout import Additive, CellLayout, TermLevels, quantiles
 from certus.additive.newton import Run, factor_of, gradient, lowered
-from certus.objectives import Squared
+from certus.objectives import Quantile, Squared
 from certus.typing import Array
 
 #: Ends of both levels, times the number of cells of a term.
@@ -57,6 +57,27 @@ def choose_levels(p: Additive, n: float, run: Run) -> None:
     run.levels = rough.refined(trial.levels)
     if run.status is None:
         _search(p, n, run, POLISH)
+
+
+def levels_for(p: Additive, n: float, run: Run, variation: bool) -> None:
+    """Levels for the loss and penalty of ``p``, from those of a squared error.
+
+    The quantile loss bends as much as the density of its residuals. Under total
+    variation a difference has the same variance as under squares.
+    """
+    if not isinstance(p.loss, Quantile) and not variation:
+        return
+    z = p.scores(run.w, run.b)
+    if isinstance(p.loss, Quantile):
+        q = float(p.loss.q)
+        middle = float(quantiles(p.y - z[:, 0], p.share, [q])[0])
+        run.b = run.b + middle
+        bend = float(p.slopes(z + middle)[2][0, 0])
+        run.levels = TermLevels(*(bend * level for level in run.levels))
+        z = z + middle
+    if variation:
+        rough = np.sqrt(2 * run.levels.smoothing * p.noise(z) / n)
+        run.levels = run.levels._replace(smoothing=rough)
 
 
 def _search(p: Additive, n: float, run: Run, rounds: int) -> None:

@@ -55,13 +55,21 @@ def gradient(p: Additive, levels: TermLevels, w: Array, u: Array) -> Array:
 
 
 def factor_of(
-    p: Additive, levels: TermLevels, h: Array, gram: Array | None = None
+    p: Additive,
+    levels: TermLevels,
+    h: Array,
+    gram: Array | None = None,
+    edges: Array | None = None,
 ) -> Factor:
-    """The factor of a step's matrix, for curvatures h of the rows."""
+    """The factor of a step's matrix, for curvatures h of the rows.
+
+    ``edges`` are the levels of the differences, if they are not those of the terms.
+    """
     A = p.gram(h) if gram is None else gram.copy()
     m = np.diagonal(A).copy()
     cells = levels.shrinkage[p.layout.cell_term]
-    add_penalty(p.layout, cells, levels.smoothing[p.layout.edge_term], A)
+    edges = levels.smoothing[p.layout.edge_term] if edges is None else edges
+    add_penalty(p.layout, cells, edges, A)
     return Factor(A, float(h.sum()), m)
 
 
@@ -112,13 +120,29 @@ def _joint_step(
     """Conjugate gradients for all scores at once."""
     factors = [factor_of(p, levels, p.curvature(P, k)) for k in range(p.k)]
 
-    def precondition(r: Array, r0: Array) -> tuple[Array, Array]:
-        found = [f.solve(r[:, k], float(r0[k])) for k, f in enumerate(factors)]
-        return -np.column_stack([f[0] for f in found]), -np.array([f[1] for f in found])
-
     def product(x: Array, x0: Array) -> tuple[Array, Array]:
         D = apply_curvature(p.loss, P, p.scores(x, x0)) * p.share[:, None]
         return p.sums(D) + penalty_slope(p.layout, levels, x), D.sum(axis=0)
+
+    return conjugate_gradients(factors, product, g, g0)
+
+
+def conjugate_gradients(
+    factors: list[Factor],
+    product: Callable[[Array, Array], tuple[Array, Array]],
+    g: Array,
+    g0: Array,
+    most: int = INNER,
+    small: float = 1e-10,
+) -> tuple[Array, Array]:
+    """Solve for the step of all scores; ``factors`` are those of each score alone.
+
+    It ends after ``most`` steps, or at a share ``small`` of the first square.
+    """
+
+    def precondition(r: Array, r0: Array) -> tuple[Array, Array]:
+        found = [f.solve(r[:, k], float(r0[k])) for k, f in enumerate(factors)]
+        return -np.column_stack([f[0] for f in found]), -np.array([f[1] for f in found])
 
     # Scores are defined up to a constant for all: the constants' sum stays as it is.
     x, x0 = np.zeros_like(g), np.zeros_like(g0)
@@ -126,7 +150,7 @@ def _joint_step(
     q, q0 = precondition(r, r0)
     s, s0 = q.copy(), q0.copy()
     size = first = float(np.sum(r * q) + r0 @ q0)
-    for _ in range(INNER):
+    for _ in range(most):
         a, a0 = product(s, s0)
         bend = float(np.sum(s * a) + s0 @ a0)
         if not bend > 0:
@@ -135,7 +159,7 @@ def _joint_step(
         x, x0, r, r0 = x + far * s, x0 + far * s0, r - far * a, r0 - far * a0
         q, q0 = precondition(r, r0)
         old, size = size, float(np.sum(r * q) + r0 @ q0)
-        if size <= 1e-10 * first:
+        if size <= small * first:
             break
         s, s0 = q + size / old * s, q0 + size / old * s0
     return x, x0

@@ -18,8 +18,9 @@ from certus.additive.common import (
     fit_additive,
     read_rows,
 )
-from certus.base import certified_fit, check_choice
-from certus.objectives import Exponential, Poisson, Squared
+from certus.additive.layout import quantiles
+from certus.base import certified_fit, check_choice, check_number
+from certus.objectives import Exponential, Poisson, Quantile, Squared
 from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Losses by scikit-learn's names.
@@ -37,7 +38,8 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
     ---------
     mean ℓ(y, z) + Σₜ [½ qₜ Σ (w_a − w_b)² + ½ rₜ ‖wₜ‖²], weighted by ``sample_weight``.
     z is ``intercept_`` plus the values w of the cells that a row lies in; the inner sum
-    runs over neighbouring cells a and b of term t.
+    runs over neighbouring cells a and b of term t. With ``penalty="total_variation"``
+    the first part is qₜ Σ abs(w_a − w_b).
 
     Certificate
     -----------
@@ -48,11 +50,15 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
 
     Parameters
     ----------
-    loss : {"squared_error", "poisson", "gamma"}, default="squared_error"
-        Loss of a row. The last two predict exp(z), for counts and positive amounts.
-    penalty : {"quadratic"}, default="quadratic"
+    loss : {"squared_error", "poisson", "gamma", "quantile"}, default="squared_error"
+        Loss of a row. "poisson" and "gamma" predict exp(z), for counts and positive
+        amounts.
+    quantile : float, default=0.5
+        Which quantile, strictly between 0 and 1. Only for ``loss="quantile"``.
+    penalty : {"quadratic", "total_variation"}, default="quadratic"
         Norm of the penalty. It applies to the differences between neighbouring cells.
-        Total variation is not available for this model.
+        With "total_variation" it is qₜ Σ abs(w_a − w_b) instead of ½ qₜ Σ (w_a − w_b)²,
+        so that shapes are made of few steps.
     alpha : float, default=None
         Strength of the penalty. None chooses both strengths of each term,
         ``smoothing_`` and ``shrinkage_``, from the training data. A number sets them to
@@ -74,7 +80,8 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     max_iter : int, default=100
-        Maximum number of iterations. They are Newton steps.
+        Maximum number of iterations. They are Newton steps, or interior point steps
+        where the loss or the penalty has kinks.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
 
@@ -100,7 +107,7 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
     is_categorical_ : ndarray of bool
         Which columns are categorical.
     n_iter_ : int
-        Number of Newton steps, after the strengths were chosen.
+        Number of steps, after the strengths were chosen.
     history_ : dict
         Objective, gap and seconds after each step.
     certificate_ : Certificate
@@ -122,6 +129,7 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
         self,
         loss: str = "squared_error",
         *,
+        quantile: float = 0.5,
         penalty: str = "quadratic",
         alpha: float | None = None,
         interactions: Any = "auto",
@@ -133,6 +141,7 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
         max_time: float | None = None,
     ) -> None:
         self.loss = loss
+        self.quantile = quantile
         self.penalty = penalty
         self.alpha = alpha
         self.interactions = interactions
@@ -156,15 +165,19 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
-        if self.loss == "quantile":
-            raise NotImplementedError(
-                "loss='quantile' is not available for additive models. Use "
-                "certus.linear_model.QuantileRegressor."
+        check_choice("loss", self.loss, (*LOSSES, "quantile"))
+        check_number("quantile", self.quantile, 0, 1, open_low=True)
+        if self.quantile >= 1:
+            raise ValueError(
+                f"quantile must be strictly between 0 and 1, got {self.quantile!r}."
             )
-        check_choice("loss", self.loss, tuple(LOSSES))
         X, y, s = read_rows(self, X, y, sample_weight, y_numeric=True)
         check_parameters(self, X.shape[1])
         y = np.asarray(y, dtype=np.float64)
+        if self.loss == "quantile":
+            q, share = float(self.quantile), np.ones(len(y)) if s is None else s
+            start = quantiles(y, share, [q])
+            return fit_additive(self, X, y, s, Quantile(q), start)
         mean = float(np.average(y, weights=s))
         if self.loss != "squared_error":
             allowed = "of 0 or more" if self.loss == "poisson" else "above 0"
@@ -189,4 +202,4 @@ class AdditiveRegressor(RegressorMixin, AdditiveBase):
             Rows to predict.
         """
         z = self._scores(X)[:, 0]
-        return z if self.loss == "squared_error" else np.exp(z)
+        return np.exp(z) if self.loss in ("poisson", "gamma") else z

@@ -8,6 +8,7 @@ fold, so a row of weight two still equals two rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,25 @@ FOLDS = 3
 MOST_ROWS = 20_000
 #: Newton steps of each trial, at most.
 STEPS = 8
+#: Solves a problem at the levels of a run: base, target of the gap, and most steps.
+Solver = Callable[[Additive, Run, float, float, int], Any]
 #: Target of their gap; a hundredth of the differences that count.
 ROUGH = 0.1
 
 
-def temper_levels(p: Additive, run: Run, base: float) -> None:
-    """Scale the levels of ``run`` by the factor that is best on held-out rows."""
-    if isinstance(p.loss, Squared) or len(p.share) > MOST_ROWS:
+def temper_levels(
+    p: Additive, run: Run, base: float, solver: Solver = solve, variation: bool = False
+) -> None:
+    """Scale the levels of ``run`` by the factor that is best on held-out rows.
+
+    ``solver`` solves each trial; ``variation`` says that the levels are those of total
+    variation.
+    """
+    plain = isinstance(p.loss, Squared) and not variation
+    if plain or len(p.share) > MOST_ROWS:
         return
     folds = _folds(p)
-    rough = coarsen(p)
+    rough = coarsen(p, variation)
     q, levels = (
         (p, run.levels) if rough is None else (rough.p, rough.levels(run.levels))
     )
@@ -50,7 +60,7 @@ def temper_levels(p: Additive, run: Run, base: float) -> None:
         found = 0.0
         for inner, left, trial in trials:
             trial.levels = _scaled(levels, factor)
-            solve(inner, trial, base, ROUGH, STEPS)
+            solver(inner, trial, base, ROUGH, STEPS)
             found += q._replace(share=left).value(q.scores(trial.w, trial.b))
         return found
 

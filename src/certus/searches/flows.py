@@ -2,7 +2,9 @@
 
 For Ω(w) = Σₑ φₑ(dₑ) + ½Σ rⱼwⱼ², dₑ the difference of two cells, every flow τ gives a
 bound of Ω*(−v); the best one belongs to the minimiser p of Ω(p) + vᵀp. It is found here
-by one linear system, in which differences that stand on a kink are held there.
+by one linear system, in which differences that stand on a kink are held there. Where
+that leaves the box of a flow, because held differences form circles, interior points
+find another.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from certus.searches.kinks import Boxes, boxed
 from certus.typing import Array
 
 #: A difference below this share of the largest value counts as on the kink.
@@ -59,6 +62,15 @@ def flow(
         E, rest = D[held], load + H @ step
         within = E @ E.T + 1e-12 * sparse.eye_array(E.shape[0])
         found[held] -= splu(within.tocsc()).solve(E @ rest)
+    low = np.where(signs > 0, -np.inf, -variation)
+    high = np.where(signs < 0, np.inf, variation)
+    slack = NEAR * variation
+    beyond = (quadratic == 0) & ((found < low - slack) | (found > high + slack))
+    if beyond.any() and (own > 0).all():
+        box = low < high
+        other = quadratic * d
+        other[box] += boxed(H, v, w, Boxes(D[box], low[box], high[box]))
+        return np.asarray(other)
     return np.asarray(found)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim
+from certus.evidence import LinearWitness
 from certus.objectives import terms as t
 from certus.typing import Array, Fit
 from certus.verify import data, deciding, stated_linear
@@ -26,6 +27,7 @@ from certus.verify.kernel import losses, reading
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.spaces import Space
 from certus.verify.linear import worst_claim
+from certus.verify.problems import sound
 from certus.verify.shapes import CellDifferences
 from certus.verify.stating import Checked, Given, Refusal, require, tol_of
 
@@ -160,10 +162,14 @@ def _read(model: Any, loss: Any, classes: Array | None) -> Statement:
 
 
 def _regressor(model: Any) -> Statement:
+    if model.loss == "quantile":
+        q = float(model.quantile)
+        require(0 < q < 1, "quantile must be strictly between 0 and 1")
+        return _read(model, t.Quantile(q), None)
     if model.loss not in _LOSSES:
         raise Refusal(
             f"the loss {model.loss!r} of additive models is not known",
-            f"loss must be one of {', '.join(_LOSSES)}",
+            f"loss must be one of {', '.join(_LOSSES)}, quantile",
         )
     return _read(model, _LOSSES[model.loss], None)
 
@@ -240,7 +246,8 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         return [claim], deciding.status_of(claim), marks
     space = Space(one_hot(stated, X), weights.s[used], True, 0.0, over_blocks)
     problem = Problem(
-        stated.loss, stated.penalty, space, y[used], stated.w, stated.b, True
+        *(stated.loss, stated.penalty, space, y[used], stated.w, stated.b, True),
+        dual=_dual(stated, given, used),
     )
     gap, _ = worst_claim(GAP, words, [problem], given.level)
     claims = [gap, _edges_claim(stated, X)]
@@ -249,6 +256,17 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     status = deciding.verdict(claims)
     claims.append(_shape_claim(stated))
     return claims, status, marks
+
+
+def _dual(stated: Statement, given: Given, used: Array) -> Array | None:
+    """The fit's dual point, for a loss with kinks; the kernel moves it into its box."""
+    if not isinstance(stated.loss, t.Quantile):
+        return None
+    if not isinstance(given.witness, LinearWitness) or given.witness.dual is None:
+        return None
+    dual = np.asarray(given.witness.dual)
+    found = sound(dual.ravel() if dual.size == len(used) else dual, (len(used),))
+    return None if found is None else found[used]
 
 
 def _fix(model: Any) -> str:

@@ -181,11 +181,6 @@ def test_an_edited_file_is_found(fitted: AdditiveRegressor, tmp_path: object) ->
         certus.load(path)
 
 
-def test_a_loss_that_is_missing_is_refused_by_name() -> None:
-    with pytest.raises(NotImplementedError, match="quantile"):
-        AdditiveRegressor("quantile").fit(X, Y)
-
-
 @pytest.mark.parametrize("kind", ["squared_error", "poisson", "two"])
 def test_monotone_columns_are_proved_and_a_wrong_step_is_found(kind: str) -> None:
     signs = [1, 0, -1, 0]
