@@ -27,7 +27,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 BY_PACKAGE = {
     "kernel_ridge": "Ridge on the columns of a Nystroem map",
     "decomposition": "PCA, FactorAnalysis or TruncatedSVD",
-    "mixture": "KMeans",
+    "mixture": "GaussianMixture",
     "cluster": "KMeans",
 }
 #: Options of ``fit`` and ``blocks`` that name columns of a file.

@@ -18,6 +18,8 @@ from scipy.linalg import solve_triangular
 
 from certus._core.rounding import EPS
 from certus._core.threads import Stop, run_blocks, slices
+from certus._solvers.block_design import require_sound
+from certus.blocks import RowBlock, is_blocks, total
 from certus.mixture import gaussian_kernels as kernels
 from certus.typing import Array
 
@@ -143,6 +145,8 @@ def log_joint(X: Array, theta: Components) -> Array:
 
 def mean_likelihood(X: Array, theta: Components, hard: bool = False) -> float:
     """The objective at ``theta``, without the sums of an M-step."""
+    if is_blocks(X):
+        return float(total(X, _likelihood_of, theta, hard)) / X.shape[0]
     constants = _constants(theta)
     tasks = _tasks(X.shape[0], 1)
     totals = np.zeros(len(tasks))
@@ -176,6 +180,9 @@ def run_pass(
 ) -> MixtureSums:
     """E-step at ``theta`` and the sums of the M-step, about its means by default."""
     about = theta.means if about is None else about
+    if is_blocks(X):
+        found: MixtureSums = total(X, _pass_of, theta, hard, about)
+        return found._replace(about=about)
     constants = _constants(theta)
 
     def fill(block: Array, rows: slice, room: _Room) -> tuple[Array, float]:
@@ -183,6 +190,26 @@ def run_pass(
 
     matrix = theta.covariances.ndim == 3
     return _reduce(X, about, matrix, fill, len(theta.weights))
+
+
+def rows_of_block(block: RowBlock) -> Array:
+    """X of a block, without NaN or inf and without weights."""
+    if block.s is not None:
+        raise ValueError("This model takes no sample_weight; leave it out of blocks.")
+    X = np.asarray(block.X)
+    require_sound(X, np.ones(1))
+    return X
+
+
+def _pass_of(
+    block: RowBlock, theta: Components, hard: bool, about: Array
+) -> MixtureSums:
+    return run_pass(rows_of_block(block), theta, hard, about)
+
+
+def _likelihood_of(block: RowBlock, theta: Components, hard: bool) -> float:
+    X = rows_of_block(block)
+    return mean_likelihood(X, theta, hard) * len(X)
 
 
 def sums_of(X: Array, R: Array, about: Array, matrix: bool) -> MixtureSums:

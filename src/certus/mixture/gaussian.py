@@ -10,7 +10,7 @@ and the certificate says how near it is.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -26,6 +26,7 @@ from certus.base import (
     check_number,
     validate_data,
 )
+from certus.blocks.accepting import by_block
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import MixtureWitness
@@ -33,6 +34,9 @@ from certus.mixture.ascent import AscentRun, best_run
 from certus.mixture.covariances import KINDS, from_public, log_joint, to_public
 from certus.mixture.starts import METHODS
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
+
+if TYPE_CHECKING:
+    from certus.blocks import Blocks
 
 
 class GaussianMixture(DensityMixin, Model):
@@ -179,12 +183,20 @@ class GaussianMixture(DensityMixin, Model):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows.
+            Rows; or blocks of them (:func:`certus.scale.blocks`).
         y : None
             Ignored.
         """
         _check_parameters(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        return self._on(X)
+
+    def _fit_blocks(self, table: Blocks) -> Fitted:
+        _check_parameters(self)
+        return self._on(table)
+
+    def _on(self, X: Any) -> Fitted:
+        """Fit to rows, or to blocks of rows."""
         if X.shape[0] < self.n_components:
             raise ValueError(
                 f"Expected n_samples >= n_components but got n_components = "
@@ -228,6 +240,7 @@ class GaussianMixture(DensityMixin, Model):
             )
         return joint, X.dtype
 
+    @by_block
     def predict(self, X: MatrixLike) -> Array:
         """The most probable component of each row.
 
@@ -238,6 +251,7 @@ class GaussianMixture(DensityMixin, Model):
         """
         return np.asarray(self._log_joint(X)[0].argmax(axis=1))
 
+    @by_block
     def predict_proba(self, X: MatrixLike) -> Array:
         """Responsibilities: the probability of each component, given the row.
 
@@ -251,6 +265,7 @@ class GaussianMixture(DensityMixin, Model):
         joint /= joint.sum(axis=1, keepdims=True)
         return joint.astype(dtype, copy=False)
 
+    @by_block
     def score_samples(self, X: MatrixLike) -> Array:
         """Log-density of each row.
 

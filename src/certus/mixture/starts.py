@@ -8,6 +8,7 @@ rows, and the covariance of all rows for every component.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ from sklearn.utils import check_array, check_random_state
 
 from certus import config
 from certus.base import check_choice, check_number
+from certus.blocks import is_blocks
 from certus.cluster.kmeans import KMeans
 from certus.cluster.seeding import kmeans_plusplus
+from certus.mixture import by_blocks
 from certus.mixture.covariances import (
     KINDS,
     Components,
+    MixtureSums,
     Singular,
     add_to_diagonal,
     expand,
@@ -47,8 +51,15 @@ def first_components(model: Any, X: Array, random: Any) -> Components:
             _inverses(precisions),
             np.ascontiguousarray(_roots_of(precisions)),
         )
-    R = responsibilities(X, k, model.init_params, random)
-    theta = from_responsibilities(X, R, kind, float(model.reg_covar))
+    reg = float(model.reg_covar)
+    if is_blocks(X):
+        given_sums = by_blocks.first_sums(
+            X, k, model.init_params, random, is_matrix(kind)
+        )
+        theta = from_sums(*given_sums, k, kind, reg)
+    else:
+        R = responsibilities(X, k, model.init_params, random)
+        theta = from_responsibilities(X, R, kind, reg)
     if "precisions" in given:
         roots = np.ascontiguousarray(_roots_of(given["precisions"]))
         theta = theta._replace(covariances=_inverses(given["precisions"]), roots=roots)
@@ -82,15 +93,29 @@ def from_responsibilities(
     X: Array, R: Array, kind: str, reg_covar: float
 ) -> Components:
     """An M-step on responsibilities; components without rows begin at the mean."""
-    k, d = R.shape[1], X.shape[1]
-    matrix = is_matrix(kind)
     mean = np.asarray(np.mean(X, axis=0, dtype=np.float64))
+
+    def sums(about: Array) -> MixtureSums:
+        return sums_of(X, R, about, is_matrix(kind))
+
+    return from_sums(sums, mean, R.shape[1], kind, reg_covar)
+
+
+def from_sums(
+    sums: Callable[[Array], MixtureSums],
+    mean: Array,
+    k: int,
+    kind: str,
+    reg_covar: float,
+) -> Components:
+    """An M-step from its sums about any points; ``mean`` is that of all rows."""
+    d, matrix = len(mean), is_matrix(kind)
     middle = np.repeat(mean[None], k, axis=0)
     around = np.ones((k, d)) if not matrix else np.repeat(np.eye(d)[None], k, axis=0)
     nothing = Components(np.zeros(k), middle, around, around)
-    means = new_means(sums_of(X, R, middle, matrix), middle)
+    means = new_means(sums(middle), middle)
     try:
-        return maximise(sums_of(X, R, means, matrix), kind, reg_covar, nothing)
+        return maximise(sums(means), kind, reg_covar, nothing)
     except Singular as error:
         raise ValueError(
             f"Component {error.component} starts with a singular covariance: it has "

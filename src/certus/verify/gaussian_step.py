@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.typing import Array
+from certus.verify.block_rows import BlockRows
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import Number, U, gamma
 
@@ -111,44 +112,56 @@ def expect(block: Array, theta: Theta, hard: bool = False) -> RowShares:
 
 
 def _over_rows(
-    X: Array, work: Callable[[Array], tuple[Any, ...]]
+    X: Array | BlockRows, work: Callable[..., tuple[Any, ...]], *state: Any
 ) -> tuple[Number, list[Any]]:
-    """Add up the results of ``work`` over blocks of rows, in float64.
+    """Add up ``work(rows, *state)`` over all rows, in float64.
 
     The mean of log p(x), from the first three sums, and the others.
     """
-    n, rows = len(X), max(64, BLOCK // max(1, X.shape[1]))
-    parts = over_blocks(lambda part: work(np.asarray(X[part], float)), n, rows)
-    levels, sizes, off, *more = add_up(parts)
-    return Number(levels / n, (off + gamma(rows + n // rows + 2) * sizes) / n), more
+    n, rows = X.shape[0], max(64, BLOCK // max(1, X.shape[1]))
+    if isinstance(X, BlockRows):
+        found = X.sums(rows, work, *state)
+        (levels, sizes, off, *more), depth = found.sums, found.depth
+    else:
+        A, depth = X, rows + n // rows + 2
+        parts = over_blocks(
+            lambda part: work(np.asarray(A[part], float), *state), n, rows
+        )
+        levels, sizes, off, *more = add_up(parts)
+    return Number(levels / n, (off + gamma(depth) * sizes) / n), more
 
 
-def level_of(X: Array, theta: Theta, hard: bool) -> Number:
+def _levels(block: Array, theta: Theta, hard: bool) -> tuple[Any, ...]:
+    return expect(block, theta, hard).sums()
+
+
+def _moments(block: Array, theta: Theta, hard: bool, about: Array) -> tuple[Any, ...]:
+    """Levels, and the sums of the M-step about given points."""
+    (k, d), matrix = theta.means.shape, theta.roots.ndim == 3
+    rows = expect(block, theta, hard)
+    first = np.zeros((k, d))
+    second = np.zeros((k, d, d) if matrix else (k, d))
+    for j in range(k):
+        some = np.flatnonzero(rows.shares[j] > NOTHING)
+        away, r = block[some] - about[j], rows.shares[j, some]
+        first[j] = r @ away
+        heavy = away * r[:, None]
+        second[j] = heavy.T @ away if matrix else (heavy * away).sum(axis=0)
+    return *rows.sums(), rows.shares.sum(axis=1), first, second
+
+
+def level_of(X: Array | BlockRows, theta: Theta, hard: bool) -> Number:
     """The mean log-likelihood, or that of rows with their best component."""
-    return _over_rows(X, lambda block: expect(block, theta, hard).sums())[0]
+    return _over_rows(X, _levels, theta, hard)[0]
 
 
 def take_step(
-    X: Array, theta: Theta, kind: str, reg: float, hard: bool
+    X: Array | BlockRows, theta: Theta, kind: str, reg: float, hard: bool
 ) -> tuple[Number, Theta | None]:
     """L, and where one EM step leads; sums are taken again if a mean moved by far."""
-    (k, d), about = theta.means.shape, theta.means
-    matrix = theta.roots.ndim == 3
-
-    def look(block: Array) -> tuple[Any, ...]:
-        rows = expect(block, theta, hard)
-        first = np.zeros((k, d))
-        second = np.zeros((k, d, d) if matrix else (k, d))
-        for j in range(k):
-            some = np.flatnonzero(rows.shares[j] > NOTHING)
-            away, r = block[some] - about[j], rows.shares[j, some]
-            first[j] = r @ away
-            heavy = away * r[:, None]
-            second[j] = heavy.T @ away if matrix else (heavy * away).sum(axis=0)
-        return *rows.sums(), rows.shares.sum(axis=1), first, second
-
+    about = theta.means
     for _ in range(2):
-        level, sums = _over_rows(X, look)
+        level, sums = _over_rows(X, _moments, theta, hard, about)
         found, far = _maximum(sums, about, theta, kind, reg)
         if far < FAR:
             break

@@ -61,7 +61,7 @@ class Readers(Mapping[str, stating.Reader]):
 READERS = Readers()
 
 #: Checkers that also read rows by blocks.
-_ROOMS = ("linear", "spectral", "gaussian_factors", "kmeans")
+_ROOMS = ("linear", "spectral", "gaussian_factors", "kmeans", "mixture")
 BY_BLOCKS = tuple(f"certus.verify.{name}" for name in _ROOMS)
 
 #: Advice for a fit that was stopped from outside; neither iterations nor scaling help.

@@ -22,8 +22,10 @@ import numpy as np
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MixtureWitness
 from certus.typing import Array, Fit
-from certus.verify import climbing, data, deciding
+from certus.verify import climbing, data, deciding, stating
 from certus.verify import gaussian_step as em
+from certus.verify.block_moments import with_workers
+from certus.verify.block_rows import BlockRows
 from certus.verify.covariance import eigen
 from certus.verify.deciding import Number, gamma, proved
 from certus.verify.kernel import reading
@@ -82,10 +84,14 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     """Check the parameters, take one step, ask for responsibilities."""
     witness, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
-    X = data.dense(reading.as_matrix(X))
+    over = BlockRows(X) if stating.by_address(X) else None
+    X = over or data.dense(reading.as_matrix(X))
     n, d = X.shape
     k = len(data.fitted(model, "means_", (None, d)))
-    marks = data.fingerprint(X, np.zeros(n), np.ones(n))
+    if over is None:
+        marks = data.fingerprint(X, np.zeros(n), np.ones(n))
+    else:
+        marks = over.marks
     if k != stated.n_components:
         claims = [deciding.wrong_count("components", k, stated.n_components)]
         return claims, Status.TOL_NOT_REACHED, marks
@@ -108,7 +114,10 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
         if level == "full":
             claims.append(_monotone_claim(X, theta, stated, witness))
     # A collapsed component is only a remark about a valid fit.
-    return claims, deciding.verdict(claims, ("collapse", "monotone")), marks
+    status = deciding.verdict(claims, ("collapse", "monotone"))
+    if over is None:
+        return claims, status, marks
+    return *with_workers(claims, status, over.again, over.blocks), over.marks
 
 
 def _parts(model: Fit, kind: str, k: int, d: int) -> Parts:
@@ -173,7 +182,7 @@ def _diagonals(matrices: Array) -> Array:
 # -- claims -----------------------------------------------------------------------
 
 
-def _gain_claim(X: Array, theta: em.Theta, stated: Statement) -> Claim:
+def _gain_claim(X: Array | BlockRows, theta: em.Theta, stated: Statement) -> Claim:
     here, after = em.take_step(X, theta, stated.kind, stated.reg, stated.hard)
     formula, fix = _FORMULAS[stated.hard], stated.fix
     if after is not None:
@@ -189,17 +198,20 @@ def _gain_claim(X: Array, theta: em.Theta, stated: Statement) -> Claim:
     return proved("step_gain", Number(math.inf), stated.tol, told, **words)
 
 
-def _elbo_claim(model: Fit, X: Array, theta: em.Theta) -> Claim:
+def _elbo_claim(model: Fit, X: Array | BlockRows, theta: em.Theta) -> Claim:
     """Ask for responsibilities of some rows; their ELBO must be log p(x)."""
     n = X.shape[0]
-    some = np.unique(np.linspace(0, n - 1, min(n, ASKED)).astype(int))
+    if isinstance(X, BlockRows):
+        asked = X.some(ASKED)
+    else:
+        asked = X[np.unique(np.linspace(0, n - 1, min(n, ASKED)).astype(int))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names of columns that it misses
-        q = np.asarray(model.predict_proba(X[some]))
-    rows = em.expect(np.asarray(X[some], dtype=np.float64), theta)
+        q = np.asarray(model.predict_proba(asked))
+    rows = em.expect(np.asarray(asked, dtype=np.float64), theta)
     off = rows.off + (rows.shares * rows.errors).sum(axis=0)
     found = climbing.elbo_gap(q.astype(np.float64), rows.joint.T, rows.levels, off)
-    which = f"{len(some):,} of {n:,} rows"
+    which = f"{len(asked):,} of {n:,} rows"
     return proved(
         *("elbo", found, POSTERIOR[int(q.dtype == np.float32)]),
         f"the responsibilities sum to 1 and are the posterior, for {which}",
@@ -239,7 +251,10 @@ def _collapse_claim(parts: Parts, stated: Statement, n: int) -> Claim:
 
 
 def _monotone_claim(
-    X: Array, theta: em.Theta, stated: Statement, witness: MixtureWitness | None
+    X: Array | BlockRows,
+    theta: em.Theta,
+    stated: Statement,
+    witness: MixtureWitness | None,
 ) -> Claim:
     """Repeat the fit from the start it recorded, and find the largest drop."""
     if witness is None or witness.means_ is None or witness.covariances_ is None:
