@@ -185,14 +185,17 @@ def format_seconds(seconds: float) -> str:
 
     Examples
     --------
-    >>> format_seconds(0.00042), format_seconds(0.052), format_seconds(3.2)
-    ('0.42 ms', '52 ms', '3.2 s')
+    >>> format_seconds(0.00042), format_seconds(0.0996), format_seconds(3.2)
+    ('0.42 ms', '100 ms', '3.2 s')
+    >>> format_seconds(0.9997), format_seconds(99.7)
+    ('1 s', '100 s')
     """
-    if seconds >= 100:
+    if seconds >= 99.5:  # two digits would be rounded to 1e+02
         return f"{seconds:,.0f} s"
-    if seconds >= 1:
+    if seconds >= 0.9995:
         return f"{seconds:.2g} s"
-    return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"
+    digits = ".2g" if seconds < 0.0995 else ".0f"
+    return f"{1000 * seconds:{digits}} ms"
 
 
 def _signature(params: Mapping[str, Any]) -> str:

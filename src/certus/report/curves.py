@@ -163,8 +163,28 @@ def _points(
 
 
 def cut_folds(folds: Sequence[Split], size: int) -> list[Split]:
-    """So many training rows of each fold, in the order of the table."""
+    """The first training rows of each fold, this many, in the order of the table."""
     return [(np.sort(train[:size]), np.sort(test[:_TESTED])) for train, test in folds]
+
+
+def on_rows(model: Any, index: Array, n: int) -> Any:
+    """The unfitted model, for these of n rows: the folds that it names are cut to them.
+
+    A model that was calibrated on a fold of the training rows names them by their
+    places, which are other ones in a part of these rows.
+    """
+    place = np.full(n, -1)
+    place[index] = np.arange(len(index))
+    for name, cv in model.get_params().items():
+        if name.rpartition("__")[2] != "cv" or not isinstance(cv, list | tuple):
+            continue
+        if any(np.max(part, initial=-1) >= n for fold in cv for part in fold):
+            cv = len(cv) + 1  # places among other rows than these
+        else:
+            parts = [[place[np.asarray(part)] for part in fold] for fold in cv]
+            cv = [tuple(part[part >= 0] for part in fold) for fold in parts]
+        model.set_params(**{name: cv})
+    return model
 
 
 class Fold(NamedTuple):
@@ -182,7 +202,7 @@ def run_fold(model: Any, rows: TableRows, task: PredictionTask, fold: Split) -> 
     """Fit on one part and measure errors on both, and that of the best constant."""
     train, test = rows.take(fold[0]), rows.take(fold[1])
     with config_context(certify="never"):
-        unwatched(model).fit(train.X, train.y)
+        unwatched(on_rows(model, fold[0], rows.size)).fit(train.X, train.y)
     said = task.ask(model, test.X)
     few = min(train.size, _TESTED)
     seen = train.take(np.linspace(0, train.size - 1, few).astype(int))
@@ -231,7 +251,7 @@ def _learning_figure(
     return Figure(
         "learning",
         "Would more rows help?",
-        _learning_answer(sizes, held_out, training, task),
+        _learning_answer(sizes, planned[0], held_out, training, task),
         caption,
         {
             "measure": task.measure,
@@ -262,13 +282,23 @@ def is_clear(differences: Array) -> bool:
 
 
 def _learning_answer(
-    sizes: list[int], held_out: Array, training: Array, task: PredictionTask
+    sizes: list[int],
+    planned: int,
+    held_out: Array,
+    training: Array,
+    task: PredictionTask,
 ) -> str:
     sign = task.metric.loss(1.0)
     drop = sign * (held_out[-2] - held_out[-1])
     now, before = float(held_out[-1].mean()), float(held_out[-2].mean())
     step = f"from {sizes[-2]:,} to {sizes[-1]:,} rows"
     label = task.metric.label
+    if sizes[-1] < planned / 2:
+        return (
+            f"There was no time to tell: going {step} moved the {label} from "
+            f"{task.show(before)} to {task.show(now)}, but the model learns from "
+            f"{planned:,} rows or more."
+        )
     if is_clear(drop) and drop.mean() > SMALL * abs(before):
         moved, way = ("lowered", "falling") if sign > 0 else ("raised", "rising")
         return (

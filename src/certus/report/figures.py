@@ -73,7 +73,9 @@ def _curve(data: Data, width: float, x: Scale, ticks: list[float], name: str) ->
     plot.dots(xs, held["mean"], "first")
     plot.legend(entries[: 3 if width > NARROW else 2], 34)
     if level is not None and width <= NARROW:
-        plot.text(plot.wall, plot.y(level) - 5, entries[-1][2], "tick halo", "end")
+        at = plot.y(level)
+        at += -5 if at - 20 > plot.top else 15  # not into the names of the lines
+        plot.text(plot.wall, at, entries[-1][2], "tick halo", "end")
     return plot
 
 
@@ -99,9 +101,10 @@ def _amount(value: float) -> str:
 def _learning(data: Data, width: float) -> Plot:
     sizes = data["sizes"]
     x = Scale(sizes[0] / 1.1, sizes[-1] * 1.1, log=True)
-    return _curve(
-        data, width, x, sizes, "training rows (each step doubles their number)"
-    )
+    name = "training rows (each step doubles their number)"
+    if text_width(name) > width - 60:
+        name = "training rows, doubled at each step"
+    return _curve(data, width, x, sizes, name)
 
 
 def _validation(data: Data, width: float) -> Plot:

@@ -67,12 +67,12 @@ def _comparison(audit: Audit) -> list[str]:
     found = audit.comparison or {}
     folds = found["split"]["folds"]
     head = ["model", f"{found['metric_label']} ({folds} folds)", "time", "solved"]
-    remark = _text(found["verdict"])
+    remark, chosen = _text(found["verdict"]), _text(found["chosen"])
     return [
         "## Which model was chosen?",
         (
-            f"{_text(found['chosen'])}, because it is the best by this metric among "
-            "the models of certus."
+            f"{chosen[:1].upper()}{chosen[1:]}, because it is the best by this metric "
+            "among the models of certus."
         )
         + (f" {remark[:1].upper()}{remark[1:]}" if remark else ""),
         _table(head, found["table"]),

@@ -304,7 +304,9 @@ class Comparison(TableResult):
             return row.name, f"– {reason}", "", ""
         error = self.show(row.mean)
         if len(row.errors) > 1:
-            error += f" ± {self.metric.show(row.deviation, 2)}"
+            # Equal values have a deviation that is nothing but rounding.
+            spread = row.deviation if row.deviation > 1e-9 * abs(row.mean) else 0.0
+            error += f" ± {self.metric.show(spread, 2)}"
         solved = "cut short" if row.cut_short else _solved(row)
         return row.name, error, format_seconds(row.seconds), solved
 

@@ -34,9 +34,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import certus
+from certus.calibration import PlattClassifier
 from certus.linear_model import Lasso, LassoCV, Perceptron, Ridge
 from certus.linear_model import LogisticRegression as OurLogistic
 from certus.report import Audit
+from certus.report.curves import _learning_answer, on_rows
+from certus.report.figures import draw
 from certus.report.predictions import calibration, confusion, importance
 from certus.report.rows import PredictionTask, TableRows
 from certus.report.svg import Scale, nice_ticks, tick_labels
@@ -250,6 +253,36 @@ def test_more_rows_help_only_where_they_do() -> None:
     many = certus.audit(Ridge(0.01).fit(one, y), one, y, random_state=0)
     answer = many.figure("learning").answer
     assert answer.startswith("Not much") and "a richer model" in answer
+
+
+def test_a_model_that_names_rows_of_its_own_is_refitted_on_fewer() -> None:
+    """Such as boosting that was calibrated on one fold of the training rows."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X, y = X[:300] / X.max(axis=0), y[:300]
+    rows = np.random.default_rng(0).permutation(300)
+    model = PlattClassifier(OurLogistic(), cv=[(rows[:200], rows[200:])])
+    report = certus.audit(model.fit(X, y), X, y, random_state=0)
+    assert report.figure("learning").data["sizes"][-1] == 240
+    index = np.sort(rows[50:290])
+    (train, test), *none = on_rows(clone(model), index, 300).cv
+    assert not none
+    np.testing.assert_array_equal(index[train], rows[50:200])
+    np.testing.assert_array_equal(index[test], rows[200:290])
+    # Places that are not among these rows say nothing about them.
+    assert on_rows(clone(model), np.arange(40), 50).cv == 2
+
+
+def test_a_curve_that_ends_early_does_not_answer() -> None:
+    falling = np.array([[4.0, 4.1], [2.0, 2.1]])
+    told = [100, 200], 3_200, falling, falling / 9, AMOUNTS
+    answer = _learning_answer(*told)
+    assert answer.startswith("There was no time to tell") and "3,200 rows" in answer
+    assert _learning_answer(told[0], 200, *told[2:]).startswith("Probably")
+
+
+def test_no_name_of_an_axis_is_cut_on_a_phone(report) -> None:
+    drawn = draw(report.figure("learning"))
+    assert "…" not in drawn and "training rows, doubled at each step" in drawn
 
 
 def test_curves_do_not_look_at_the_test_rows(report, diabetes) -> None:

@@ -1,5 +1,6 @@
 """A comparison is honest: sealed rows unseen, leaks found, the known best chosen."""
 
+import dataclasses
 import json
 import math
 
@@ -232,6 +233,12 @@ def test_nested_choice_does_not_leak():
     # 96 rows each; candidates depend on one another, so per mean a binomial's width.
     assert np.mean(means) > 0.5 - 3 * 0.5 / math.sqrt(2 * 96)
     assert min(means) > 0.5 - 4 * 0.5 / math.sqrt(96)
+
+
+def test_a_deviation_that_is_rounding_is_shown_as_zero(amounts):
+    row = dataclasses.replace(amounts.rows[0], errors=(0.3, 0.1 + 0.2, 0.3))
+    assert 0 < row.deviation < 1e-15
+    assert amounts._cells(row)[1] == "0.3 ± 0"
 
 
 def test_parameters_are_chosen_on_training_rows_only(amounts, monkeypatch):
