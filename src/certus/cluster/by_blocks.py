@@ -54,6 +54,11 @@ def _labels(block: RowBlock, centers: Array) -> tuple[Labelling, Array]:
     return state, s
 
 
+def nearest(block: RowBlock, centers: Array) -> Array:
+    """The nearest centre of each row; equally near ones go to the first."""
+    return _labels(block, centers)[0].labels
+
+
 def _step(block: RowBlock, centers: Array, origin: Array) -> StepSums:
     state, s = _labels(block, centers)
     marks = hashlib.blake2b(state.labels.tobytes(), digest_size=8).hexdigest()

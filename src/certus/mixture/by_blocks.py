@@ -16,6 +16,7 @@ from certus import config
 from certus.base import generator_of
 from certus.blocks import RowBlock, total
 from certus.cluster import block_seeding
+from certus.cluster.by_blocks import nearest
 from certus.cluster.kmeans import KMeans
 from certus.mixture.covariances import MixtureSums, rows_of_block, sums_of
 from certus.typing import Array
@@ -35,9 +36,10 @@ def first_sums(
     if method == "kmeans":
         with config.config_context(certify="never"):
             model = KMeans(k, n_init=1, random_state=random).fit(blocks)
+        centers = model.cluster_centers_.astype(np.float64)
 
         def sums(about: Array) -> MixtureSums:
-            found = total(blocks, _of_clusters, model, about, matrix)
+            found = total(blocks, _of_clusters, centers, about, matrix)
             return found._replace(about=about)
 
     else:
@@ -50,12 +52,12 @@ def first_sums(
 
 
 def _of_clusters(
-    block: RowBlock, model: KMeans, about: Array, matrix: bool
+    block: RowBlock, centers: Array, about: Array, matrix: bool
 ) -> MixtureSums:
     """The sums of the M-step where each row belongs to the nearest centre."""
     X = rows_of_block(block)
     R = np.zeros((len(X), len(about)))
-    R[np.arange(len(X)), model.predict(X)] = 1.0
+    R[np.arange(len(X)), nearest(block, centers)] = 1.0
     return sums_of(X, R, about, matrix)
 
 
