@@ -40,15 +40,15 @@ class RowSurvey(NamedTuple):
 
 
 def rows_of_block(block: RowBlock) -> tuple[Array, Array]:
-    """X in C order and weights of one block; NaN and inf are refused."""
+    """X in C order and weights of one block."""
     X = np.ascontiguousarray(block.X)
     s = np.ones(len(X)) if block.s is None else np.asarray(block.s, dtype=np.float64)
-    require_sound(X, s)
     return X, s
 
 
 def _survey(block: RowBlock) -> RowSurvey:
     X, s = rows_of_block(block)
+    require_sound(X, s)
     weight, sizes = float(s.sum()), np.abs(X)
     used = sizes if s.all() else sizes[s > 0]
     largest = used.max(axis=0, initial=0.0).astype(np.float64)
@@ -78,7 +78,7 @@ def _join(a: RowSurvey, b: RowSurvey) -> RowSurvey:
 
 
 def survey(blocks: Any) -> RowSurvey:
-    """Means, scatter and sizes of all rows, in one pass."""
+    """Means, scatter and sizes of all rows; NaN and inf are refused. One pass."""
     found: RowSurvey = total(blocks, _survey, merge=_join)
     return found
 
@@ -130,7 +130,8 @@ def _squares(X: Array, line: Line, centers: Array) -> Array:
     both = np.einsum("ij,ij->i", A, A)[:, None] + np.einsum("ij,ij->i", C, C)
     D = both - 2 * (A @ C.T)
     guard = 512 * (X.shape[1] + 4) * 2.0**-52
-    for i, j in zip(*np.nonzero(guard * both > D), strict=True):
+    both *= guard
+    for i, j in zip(*np.nonzero(both > D), strict=True):
         gap = X[i].astype(np.float64) - centers[j]
         D[i, j] = gap @ gap
     return D
@@ -156,9 +157,10 @@ def _masses(
             weight = np.where(np.isin(marks, left_out), 0.0, weight)
             out[0] += np.bincount(bins, weights=weight, minlength=count)
             continue
-        D = _squares(some, line, tried.rows)
-        if len(chosen.rows):
-            D = np.minimum(D, _nearest(some, line, chosen)[:, None])
+        q = len(chosen.rows)
+        both = _squares(some, line, np.vstack([chosen.rows, tried.rows]))
+        near = both[:, :q].min(axis=1, initial=np.inf)
+        D = np.minimum(both[:, q:], near[:, None])
         for j in range(D.shape[1]):
             out[j] += np.bincount(bins, weights=weight * D[:, j], minlength=count)
     return out

@@ -85,11 +85,13 @@ def check(model: Fit, stated: Statement, given: Given) -> Checked:
     witness, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
     over = BlockRows(X) if stating.by_address(X) else None
-    X = over or data.dense(reading.as_matrix(X))
+    X = over or reading.as_matrix(X)
     n, d = X.shape
     k = len(data.fitted(model, "means_", (None, d)))
     if over is None:
-        marks = data.fingerprint(X, np.zeros(n), np.ones(n))
+        rows = data.dense(reading.as_matrix(given.X))
+        marks = data.fingerprint(rows, np.zeros(n), np.ones(n))
+        X = rows
     else:
         marks = over.marks
     if k != stated.n_components:
