@@ -240,7 +240,9 @@ def _choose_logistic(model: Any, on: Tuning) -> Choice:
     from certus.linear_model import LogisticRegressionCV
 
     ratio = model.l1_ratio
-    Cs = np.logspace(-3, 3, 7) if ratio == 0 else np.logspace(-2, 2, 7)
+    # On five tables the best L1 penalty had a C between 0.2 and 5. With five labels a
+    # fit at C = 100 took 13.8 s, at C = 10 only 0.2 s.
+    Cs = np.logspace(-3, 3, 7) if ratio == 0 else np.logspace(-2, 1, 7)
     search = LogisticRegressionCV(
         Cs=Cs,
         l1_ratios=(ratio,),
