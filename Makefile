@@ -25,7 +25,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl bench-tokenizers bench-language bench-graphs bench-generative bench-representations bench-scale \
+.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-explanations bench-automl bench-tokenizers bench-language bench-graphs bench-generative bench-representations bench-scale \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -91,6 +91,10 @@ bench-attacks: $(BENCH)  ## attacks beside those of foolbox, torchattacks and AR
 	@# It asks for an old requests and for torchvision, and needs neither.
 	.venv-bench/bin/python $(PIP_INSTALL) --no-deps "torchattacks>=3.5.1"
 	.venv-bench/bin/python -m benchmarks.attacks
+
+bench-explanations: $(BENCH)  ## contributions beside shap: seconds and numbers
+	.venv-bench/bin/python $(PIP_INSTALL) "shap>=0.51" "lightgbm>=4.6" "xgboost-cpu>=2.1"
+	OMP_NUM_THREADS=1 .venv-bench/bin/python -m benchmarks.explanations
 
 bench-tokenizers: $(BENCH)  ## training and encoding beside other tokenisers
 	.venv-bench/bin/python $(PIP_INSTALL) "sentencepiece>=0.2" "tiktoken>=0.9" "tokenizers>=0.21"

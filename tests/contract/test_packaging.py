@@ -163,7 +163,8 @@ def test_what_certus_imports_is_declared() -> None:
     known = {name_of(r) for r in PROJECT["dependencies"]}
     extras = ("deep", "plot", "scale", "dask")
     known |= {name_of(r) for extra in extras for r in EXTRAS[extra]}
-    known |= {"pandas", "pil"}  # the user's frames and pictures, where these are given
+    # The user's frames, pictures and collections, where these are given.
+    known |= {"pandas", "pil", "dask"}
     for path in sorted((ROOT / "src" / "certus").rglob("*.py")):
         found = IMPORT.findall(path.read_text(encoding="utf-8"))
         roots = {first or second for first, second in found} - {"certus"}

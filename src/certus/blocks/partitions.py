@@ -6,7 +6,6 @@ whatever process reads it. Lengths that Dask does not know are counted once.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from copy import copy
 from itertools import pairwise
@@ -98,13 +97,8 @@ class PartitionBlocks(Blocks):
     @property
     def nbytes(self) -> int:
         """Bytes that a pass would send, from those of its first block."""
-        try:
-            one = len(pickle.dumps(self.only(self.keys[0])))
-        except (pickle.PicklingError, AttributeError, TypeError):
-            import cloudpickle
-
-            one = len(cloudpickle.dumps(self.only(self.keys[0])))
-        return one * len(self.keys)
+        first = self._parts[self.keys[0]]
+        return len(self.keys) * sum(_size(part) for part in first)
 
     def only(self, key: Key) -> PartitionBlocks:
         """The same table with one address and its tasks."""
@@ -136,6 +130,19 @@ class PartitionBlocks(Blocks):
                     "the collection to Parquet and pass the path."
                 )
         return RowBlock(found, y, s)
+
+
+def _size(part: Any) -> int:
+    """Bytes of the values that tasks hold."""
+    from dask.sizeof import sizeof
+
+    if not isinstance(part, Tasks):
+        return int(sizeof(part))
+    found = 0
+    for node in part.graph.values():
+        held = [getattr(node, "value", node), *getattr(node, "args", ())]
+        found += sum(sizeof(getattr(each, "value", each)) for each in held)
+    return int(found)
 
 
 def _value(part: Any) -> Any:
@@ -248,7 +255,7 @@ def _of_array(X: Any, target: Any, weight: Any) -> PartitionBlocks:
     if any(length != length for length in lengths):  # not a number: unknown to Dask
         lengths = _lengths(X)
     ends = np.cumsum([0, *lengths])
-    more = []
+    more: list[list[Any]] = []
     for role, values in (("target", target), ("sample_weight", weight)):
         if values is None:
             more.append([None] * len(lengths))

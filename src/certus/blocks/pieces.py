@@ -21,6 +21,7 @@ from certus.blocks.kept import Kept
 from certus.blocks.keys import Blocks, Key, RowBlock
 from certus.blocks.scratch import Scratch, tell_written
 from certus.typing import Array
+from certus.wording import unstopped
 
 #: What a piece may be.
 PIECES = "X, (X, y), (X, y, sample_weight), or a table of polars, pandas or pyarrow"
@@ -186,8 +187,8 @@ class PieceBlocks(Blocks):
         except (OSError, ValueError) as error:
             raise FileChanged(
                 f"{path}, a scratch file of the iterator's rows, cannot be read: "
-                f"{error}. On a cluster, write the rows to Parquet where all workers "
-                "see them, and pass the path."
+                f"{unstopped(error)}. On a cluster, write the rows to Parquet where "
+                "all workers see them, and pass the path."
             ) from error
 
 

@@ -114,9 +114,10 @@ def _additivity(told: ToldShares, f: Array, scale: Array, tol: float, m: int) ->
     n, d, _ = told.values.shape
     total, size, ones = np.empty_like(f), np.abs(told.base) + np.abs(f), np.ones(d)
     for i in range(0, n, PART):  # rows that stay in the cache
-        part = told.values[i : i + PART].swapaxes(1, 2)
-        total[i : i + PART] = part @ ones + told.base
-        size[i : i + PART] += np.abs(part) @ ones
+        for c in range(f.shape[1]):
+            part = told.values[i : i + PART, :, c]
+            total[i : i + PART, c] = part @ ones + told.base[c]
+            size[i : i + PART, c] += np.abs(part) @ ones
     off = np.abs(total - f)
     off = np.where(np.isnan(off), np.inf, off)
     size = np.where(np.isfinite(off), size, 0.0)
@@ -383,14 +384,16 @@ def _summed(
     chosen = np.unique(np.linspace(0, n - 1, count).astype(int))
     rows, behind = played.rows[chosen], played.behind
     if told.way == "trees":
-        parts = tree_shares(played.trees, rows, behind, owner, d)
+        expected, sizes, scores, added = tree_shares(
+            played.trees, rows, behind, owner, d
+        )
     else:
-        parts = term_shares(played.inner, rows, behind, owner, d, k)
-    expected, sizes, scores = parts
+        expected, sizes, scores = term_shares(played.inner, rows, behind, owner, d, k)
+        added = 8 * fits + m
     f, _ = answers(played.inner, told.method, _at(played, chosen))
     off = np.abs(expected - told.values[chosen]).max(axis=(0, 1))
     off = np.maximum(np.where(np.isnan(off), np.inf, off), np.abs(scores - f).max(0))
-    rounding = gamma(8 * fits + m + 8) * (sizes.max(axis=(0, 1)) + scale)
+    rounding = gamma(added + 16) * (sizes.max(axis=(0, 1)) + scale)
     found = _worst(off, rounding, scale)
     what = "leaves of the trees" if told.way == "trees" else "terms of the model"
     return proved(

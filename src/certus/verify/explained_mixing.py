@@ -44,7 +44,8 @@ class Played(NamedTuple):
 
 def answers(model: Fit, method: str, X: Any) -> tuple[Array, str]:
     """What the model answers, as rows × outputs, and in which precision."""
-    two = "classes_" in dir(model) and len(np.asarray(model.classes_)) == 2
+    known = getattr(model, "classes_", None)
+    two = known is not None and len(np.asarray(known)) == 2
     if method == "call":
         z = np.asarray(model(X))  # type: ignore[operator]
     elif method == "decision":

@@ -7,8 +7,10 @@ that neither passes, the leaf of value v is a game of its own, whose Shapley val
     + v (p − 1)! q! / (p + q)!   for the p columns,
     − v p! (q − 1)! / (p + q)!   for the q columns.
 
-Sums over leaves, trees and background rows give the contributions. The arrays of the
-trees are read as they are; that they answer as the model does is checked separately.
+Pairs of a row and a background row walk down all trees together, one level at a time; a
+pair leaves where neither passes a column. Sums over leaves, trees and background rows
+give the contributions. The arrays of the trees are read as they are; that they answer
+as the model does is checked separately.
 """
 
 from __future__ import annotations
@@ -20,123 +22,154 @@ import numpy as np
 
 from certus.typing import Array
 
-
-class TreePaths(NamedTuple):
-    """One tree: inner nodes, leaves, and which leaves are left and right of a node."""
-
-    nodes: Array
-    leaves: Array
-    under_left: Array  # (nodes, leaves)
-    under_right: Array
+#: Pairs that begin the walk together, and columns whose bits share one word.
+TOGETHER, BITS = 1 << 17, 62
 
 
-def paths_of(trees: Any, root: int) -> TreePaths:
-    """Walk one tree, and note for each leaf on which side of each node it lies."""
-    nodes: list[int] = []
-    ends: list[tuple[int, list[tuple[int, bool]]]] = []
-    waiting: list[tuple[int, list[tuple[int, bool]]]] = [(root, [])]
-    while waiting:
-        node, path = waiting.pop()
-        if trees.feature[node] < 0:
-            ends.append((node, path))
-            continue
-        place = len(nodes)
-        nodes.append(node)
-        waiting.append((int(trees.left[node]), [*path, (place, True)]))
-        waiting.append((int(trees.right[node]), [*path, (place, False)]))
-    sides = np.zeros((2, len(nodes), len(ends)))
-    for leaf, (_, path) in enumerate(ends):
-        for place, left in path:
-            sides[0 if left else 1, place, leaf] = 1.0
-    leaves = np.array([node for node, _ in ends])
-    return TreePaths(np.array(nodes, dtype=int), leaves, sides[0], sides[1])
+class Pairs(NamedTuple):
+    """Row, background row, node and tree of each pair, and the columns that it fails.
+
+    ``ours`` has a bit for each column whose conditions the row fails, ``theirs`` the
+    same for the background row; wide tables have several words.
+    """
+
+    row: Array
+    behind: Array
+    node: Array
+    tree: Array
+    ours: Array
+    theirs: Array
+
+    def at(self, kept: Array) -> Pairs:
+        """Some of the pairs."""
+        return Pairs(*(part[kept] for part in self))
 
 
-def goes_left(trees: Any, Z: Array) -> Array:
-    """Whether each row goes left at each node, by its own reading of the rules."""
-    Z = np.asarray(Z, dtype=np.float32 if trees.single else np.float64)
-    found = np.zeros((len(Z), len(trees.feature)), dtype=bool)
-    for node, feature in enumerate(trees.feature):
-        if feature < 0:
-            continue
-        x = Z[:, feature].astype(np.float64)
-        gone, row = np.isnan(x), int(trees.category[node])
-        if row < 0:
-            with np.errstate(invalid="ignore"):
-                left = x <= trees.threshold[node]
-        else:
-            words = trees.bits[row]
-            code = np.where(gone, -1, x).astype(np.int64)
-            known = (code >= 0) & (code < 32 * len(words))
-            safe = np.where(known, code, 0)
-            bit = (words[safe // 32] >> (safe % 32).astype(np.uint32)) & 1
-            left = np.where(known, bit == 1, trees.other_left[node])
-        found[:, node] = np.where(gone, trees.missing_left[node], left)
-    return found
+def goes_left(trees: Any, Z: Array, who: Array, node: Array) -> Array:
+    """Whether rows ``who`` of Z go left at nodes, by its own reading of the rules."""
+    x = Z[who, trees.feature[node]]
+    row = trees.category[node]
+    with np.errstate(invalid="ignore"):
+        left = x <= trees.threshold[node]
+    coded = np.flatnonzero(row >= 0)
+    if len(coded):
+        words, value = trees.bits[row[coded]], x[coded]
+        code = np.where(np.isnan(value), -1, value).astype(np.int64)
+        known = (code >= 0) & (code < 32 * words.shape[1])
+        safe = np.where(known, code, 0)
+        word = np.take_along_axis(words, (safe // 32)[:, None], axis=1)[:, 0]
+        bit = (word >> (safe % 32).astype(np.uint32)) & 1
+        left[coded] = np.where(known, bit == 1, trees.other_left[node[coded]])
+    gone = np.isnan(x)
+    left[gone] = trees.missing_left[node[gone]]
+    return np.asarray(left, dtype=bool)
 
 
 def cost(trees: Any, m: int) -> int:
-    """Cells that one row takes: leaves × background rows, a few times."""
-    return 4 * int((np.asarray(trees.feature) < 0).sum()) * m
+    """Cells that one row takes, about: in each tree log² of its number of leaves."""
+    ends = np.append(trees.roots[1:], len(trees.feature))
+    leaves = np.add.reduceat(np.asarray(trees.feature) < 0, trees.roots)
+    single = leaves[ends > np.asarray(trees.roots)]
+    return 20 * m * max(1, int((np.log2(single) ** 2).sum()))
 
 
 def tree_shares(
     trees: Any, X: Array, B: Array, owner: Array, d: int
-) -> tuple[Array, Array, Array]:
-    """Contributions (rows × columns × outputs), their sizes, and scores of the rows."""
-    k, n = len(trees.baseline), len(X)
-    own, theirs = goes_left(trees, X), goes_left(trees, B)
+) -> tuple[Array, Array, Array, int]:
+    """Contributions (rows × columns × outputs), their sizes, and scores of the rows.
+
+    The last number is that of the terms which were added up for a contribution.
+    """
+    k, n, m = len(trees.baseline), len(X), len(B)
+    kind = np.float32 if trees.single else np.float64
+    X, B = (np.asarray(Z, dtype=kind).astype(np.float64) for Z in (X, B))
     found, sizes = np.zeros((n, d, k)), np.zeros((n, d, k))
     scores = np.tile(np.asarray(trees.baseline, dtype=np.float64), (n, 1))
-    for tree, root in enumerate(trees.roots):
-        paths = paths_of(trees, int(root))
-        output = int(trees.output[tree])
-        worth = np.zeros((len(paths.leaves), k))
-        to = slice(None) if output < 0 else slice(output, output + 1)
-        worth[:, to] = np.asarray(trees.value)[paths.leaves] / trees.divisor
-        if not len(paths.nodes):
-            scores += worth[0]
-            continue
-        players, which = np.unique(
-            owner[trees.feature[paths.nodes]], return_inverse=True
+    terms = np.zeros(n, dtype=np.int64)
+    step = max(1, TOGETHER // (n * m))
+    for first in range(0, len(trees.roots), step):
+        which = np.arange(first, min(first + step, len(trees.roots)))
+        for done in _walked(trees, X, B, owner, d, which):
+            terms += np.bincount(done.row, minlength=n)
+            _add(trees, done, found, sizes, scores)
+    return found / m, sizes / m, scores, int(terms.max())
+
+
+def _walked(
+    trees: Any, X: Array, B: Array, owner: Array, d: int, which: Array
+) -> list[Pairs]:
+    """The pairs that reach a leaf of these trees, level by level."""
+    n, m, words = len(X), len(B), -(-d // BITS)
+    tree, row, behind = (
+        part.ravel() for part in np.meshgrid(which, np.arange(n), np.arange(m))
+    )
+    none = np.zeros((len(tree), words), dtype=np.int64)
+    waiting = Pairs(row, behind, np.asarray(trees.roots)[tree], tree, none, none)
+    found = []
+    while len(waiting.node):
+        ends = trees.feature[waiting.node] < 0
+        if ends.any():
+            found.append(waiting.at(ends))
+            waiting = waiting.at(~ends)
+        player = owner[trees.feature[waiting.node]]
+        word, bit = player // BITS, np.int64(1) << (player % BITS)
+        ours = goes_left(trees, X, waiting.row, waiting.node)
+        theirs = goes_left(trees, B, waiting.behind, waiting.node)
+        waiting = _joined(
+            _below(waiting, trees.left, word, bit, (ours, theirs)),
+            _below(waiting, trees.right, word, bit, (~ours, ~theirs)),
         )
-        failing = _failing(theirs[:, paths.nodes], paths, which, len(players))
-        for i in range(n):
-            ours = _failing(own[i : i + 1, paths.nodes], paths, which, len(players))[0]
-            scores[i] += worth[~ours.any(axis=1)].sum(axis=0)
-            shares = _shares(ours, failing)  # (leaves, players), signed
-            found[i, players] += shares.T @ worth
-            sizes[i, players] += np.abs(shares).T @ np.abs(worth)
-    return found, sizes, scores
-
-
-def _failing(left: Array, paths: TreePaths, which: Array, count: int) -> Array:
-    """Whether each row fails a condition of each column, at each leaf.
-
-    The array has shape (rows, leaves, columns).
-    """
-    found = np.zeros((len(left), len(paths.leaves), count), dtype=bool)
-    for j in range(count):
-        at = which == j
-        right = ~left[:, at]
-        missed = right @ paths.under_left[at] + left[:, at] @ paths.under_right[at]
-        found[:, :, j] = missed > 0
     return found
 
 
-def _shares(ours: Array, theirs: Array) -> Array:
-    """The share of each column in each leaf of value 1, averaged over the background.
+def _below(
+    pairs: Pairs, child: Array, word: Array, bit: Array, passes: tuple[Array, Array]
+) -> Pairs:
+    """The pairs that go on to a child, with what they fail."""
+    at = np.flatnonzero(passes[0] | passes[1])
+    pairs, word, bit = pairs.at(at), word[at], bit[at]
+    each = np.arange(len(at))
+    masks = []
+    for mask, passed in zip((pairs.ours, pairs.theirs), passes):
+        mask = mask.copy()
+        mask[each, word] |= np.where(passed[at], 0, bit)
+        masks.append(mask)
+    both = (masks[0][each, word] & masks[1][each, word]) == 0
+    node = np.asarray(child)[pairs.node]
+    return pairs._replace(node=node, ours=masks[0], theirs=masks[1]).at(both)
 
-    ``ours`` (leaves × columns) says what the row fails, ``theirs`` the same for each
-    background row.
-    """
-    meets = ~(ours[None] & theirs).any(axis=2)  # (background, leaves)
-    p, q = theirs.sum(axis=2), ours.sum(axis=1)
-    up, down = _weights(ours.shape[1])
-    rise = np.where(meets, up[p, q[None]], 0.0)
-    fall = np.where(meets, down[p, q[None]], 0.0).mean(axis=0)
-    gained = np.einsum("ml,mlj->lj", rise, theirs) / len(theirs)
-    return np.asarray(gained - fall[:, None] * ours)
+
+def _joined(one: Pairs, two: Pairs) -> Pairs:
+    return Pairs(*(np.concatenate(parts) for parts in zip(one, two)))
+
+
+def _add(trees: Any, done: Pairs, found: Array, sizes: Array, scores: Array) -> None:
+    """Add what the leaves give to each column, and the values of the rows' own."""
+    n, d, k = found.shape
+    p, q = (_counted(mask) for mask in (done.theirs, done.ours))
+    up, down = _weights(int((p + q).max(initial=0)))
+    gain, fall = up[p, q], down[p, q]
+    value = np.asarray(trees.value, dtype=np.float64)[done.node] / trees.divisor
+    output = np.asarray(trees.output)[done.tree]
+    mine = (q == 0) & (done.behind == 0)
+    for c in range(k):
+        worth = value[:, c] if value.shape[1] == k and k > 1 else value[:, 0]
+        worth = np.where((output < 0) | (output == c), worth, 0.0)
+        scores[:, c] += np.bincount(done.row[mine], worth[mine], n)
+        for j in range(d):
+            word, shift = divmod(j, BITS)
+            a = np.flatnonzero((done.theirs[:, word] >> shift) & 1)
+            b = np.flatnonzero((done.ours[:, word] >> shift) & 1)
+            rise, drop = worth[a] * gain[a], worth[b] * fall[b]
+            found[:, j, c] += np.bincount(done.row[a], rise, n)
+            found[:, j, c] -= np.bincount(done.row[b], drop, n)
+            sizes[:, j, c] += np.bincount(done.row[a], np.abs(rise), n)
+            sizes[:, j, c] += np.bincount(done.row[b], np.abs(drop), n)
+
+
+def _counted(masks: Array) -> Array:
+    """The number of bits of each row of words."""
+    return np.bitwise_count(masks).sum(axis=1, dtype=np.int64)
 
 
 def _weights(most: int) -> tuple[Array, Array]:

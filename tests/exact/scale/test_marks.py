@@ -109,7 +109,7 @@ def test_a_fit_to_all_rows_uses_neither(file: Path) -> None:
         assert model.coef_.tobytes() == plain.coef_.tobytes()
 
 
-def test_a_column_that_names_groups_is_none_of_X(file: Path) -> None:
+def test_a_column_that_names_groups_is_left_out_of_X(file: Path) -> None:
     roles = {"target": "y", "groups": "number", "columns": None}
     with pytest.raises(ValueError, match=r"holds .*, not numbers"):
         Ridge().fit(blocks(file, **roles))  # user and the dates are left
@@ -119,7 +119,7 @@ def test_a_column_that_names_groups_is_none_of_X(file: Path) -> None:
     assert named.names == ("a", "number")  # unless they are named
 
 
-def test_what_cannot_be_kept_is_refused(file: Path) -> None:
+def test_groups_and_times_that_are_unusable_are_refused(file: Path) -> None:
     X = np.zeros((100, 2))
     with pytest.raises(ValueError, match="cannot be used together"):
         blocks(X, groups=np.zeros(100), time=np.zeros(100))

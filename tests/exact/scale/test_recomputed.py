@@ -95,7 +95,7 @@ def test_a_tag_names_what_the_bits_depend_on() -> None:
     assert found["numpy"] == np.__version__ and all(found.values())
 
 
-def test_sums_that_are_no_numbers_agree_if_their_bits_do() -> None:
+def test_sums_of_nan_agree_if_their_bits_do() -> None:
     again = recomputed.RecomputedBlocks()
     tag, part = recomputed.tag_here(), (np.array([np.nan, 1.0]), -0.0)
     again.see((tag, part), (tag, part))
