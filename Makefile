@@ -14,6 +14,7 @@ DEV := $(VENV)/.dev-$(KEY)
 DOCS := $(VENV)/.docs-$(KEY)
 BENCH := .venv-bench/.bench-$(KEY)
 AUTOML := .venv-automl/.automl-$(KEY)
+SPARK := .venv-spark/.spark-$(KEY)
 
 # Two workers suit a laptop; one core gets one worker. Each keeps to one BLAS thread:
 # two workers with two threads each would spend their time waiting for one another.
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-explanations bench-automl bench-tokenizers bench-language bench-graphs bench-generative bench-representations bench-scale \
-	test-hostile test-upstream test-statistical test-processors test-faults clean
+	test-hostile test-upstream test-statistical test-processors test-faults test-spark clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' \
@@ -145,8 +146,12 @@ test-faults: $(DEV)  ## plant 600 faults in solvers and readers; none may be pro
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 		$(BIN)/python tests/faults/run.py --count 600 --write
 
+test-spark: $(DEV) $(SPARK)  ## the example for Spark: the bits of this machine; Java 17
+	CERTUS_SPARK=$(CURDIR)/.venv-spark/bin/python $(BIN)/python -m pytest -m slow \
+		tests/exact/scale/test_spark.py
+
 clean:  ## remove environments, caches and everything built
-	rm -rf .venv .venv-bench .venv-automl demo dist build docs/_build docs/auto_examples
+	rm -rf .venv .venv-bench .venv-automl .venv-spark demo dist build docs/_build docs/auto_examples
 	rm -rf docs/api/generated .pytest_cache .mypy_cache .ruff_cache
 	rm -rf .import_linter_cache .hypothesis
 	find src tests benchmarks examples docs -name __pycache__ -prune \
@@ -206,4 +211,9 @@ $(BENCH): | .venv-bench/bin/python
 $(AUTOML): | .venv-automl/bin/python
 	$(call install,.venv-automl,plot)
 	$(call peers,.venv-automl,automl)
+	@touch $@
+
+$(SPARK): | .venv-spark/bin/python
+	$(call install,.venv-spark,scale)
+	.venv-spark/bin/python $(PIP_INSTALL) "pyspark>=4.0"
 	@touch $@
