@@ -141,12 +141,15 @@ def asked_of(model: Any, stated: Statement, blocks: Any) -> StatedRows:
 def rows_read(block: Any, asked: StatedRows) -> tuple[Array, Array, Array]:
     """Rows of positive weight: X, targets and weights, as the verifier reads them."""
     who = SimpleNamespace(classes_=asked.classes)
-    rows = rows_of(who, asked.stated, block.X, block.y, block.s)
-    s = np.ldexp(rows.given.s, rows.given.power)
+    idle = block.s is not None and not np.any(block.s)  # others have the weight
+    given = None if idle else block.s
+    rows = rows_of(who, asked.stated, block.X, block.y, given)
+    s = np.ldexp(rows.given.s, rows.given.power) * (not idle)
     if len(asked.factors):
         s = s * asked.factors[rows.y]
     used: Any = slice(None) if s.all() else s > 0
-    losses.check_targets(asked.stated.loss, _targets(asked, rows.y[used]))
+    if not idle:
+        losses.check_targets(asked.stated.loss, _targets(asked, rows.y[used]))
     X = np.asarray(rows.X)[used]
     if asked.stated.intercept == "penalised":
         X = np.column_stack([X, np.full(len(X), asked.stated.scale)])

@@ -133,3 +133,16 @@ def test_backward_errors_of_slopes_add_up(intercept: bool) -> None:
     here, there = certus.certify(model, X, y, s), certus.certify(model, rows)
     assert here.met is False and there.met is False
     assert np.isclose(here.value, there.value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ridge", "least squares", "logistic", "poisson"])
+@pytest.mark.parametrize("first", [0, 300])
+def test_a_block_without_weight_changes_nothing(name: str, first: int) -> None:
+    model, kind = MODELS[name]
+    X, y, s = table(kind)
+    s[first : first + 100] = 0.0
+    kept = s > 0
+    whole = clone(model).fit(X[kept], y[kept], sample_weight=s[kept])
+    model = clone(model).fit(blocks(X, y, sample_weight=s, rows=100))
+    assert np.allclose(model.coef_, whole.coef_, rtol=1e-5, atol=1e-5)
+    assert model.certificate_.met
