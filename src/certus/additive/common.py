@@ -327,8 +327,9 @@ def fit_additive(
     monitor.close(found)
     witness = None
     if dual is not None:
-        witness = LinearWitness(dual=np.zeros((len(X), 1)))
-        witness.dual[used, 0] = dual
+        slopes = np.zeros((len(X), 1))
+        slopes[used, 0] = dual
+        witness = LinearWitness(dual=slopes)
     evidence = Evidence("additive", witness=witness)
     return Fitted(evidence, X, y, s, run.status or Status.MAX_ITER)
 
