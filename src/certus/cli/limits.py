@@ -60,16 +60,15 @@ def check_limit(limit: float | None) -> None:
     needed = WHOLE * _busy()
     if limit >= max(LEAST, needed):
         return
-    reason = "to load the libraries alone takes some seconds"
+    cost = "to load the libraries alone takes some seconds"
     if needed > LEAST:
-        reason = (
+        cost = (
             "other programs use this machine, so that to load the libraries and to fit "
             f"one model takes about {needed:.0f} s"
         )
+    least = max(LEAST, math.ceil(needed))
     raise Stop(
-        f"--max-time {limit:g} is too short: {reason}. Give at least "
-        f"{max(LEAST, math.ceil(needed)):g}.",
-        code=2,
+        f"--max-time {limit:g} is too short: {cost}. Give at least {least:g}.", code=2
     )
 
 
