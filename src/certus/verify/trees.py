@@ -15,6 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -361,13 +362,33 @@ def _told(row: Array, columns: set[int]) -> str:
     return f"{{{', '.join(cells)}{rest}}}"
 
 
+def _outward(value: float, way: str) -> str:
+    """Four digits of an end of a range, rounded so that the range becomes no smaller.
+
+    Examples
+    --------
+    >>> _outward(-11.6431, ROUND_FLOOR), _outward(95326001.0, ROUND_CEILING)
+    ('-11.65', '95,330,000')
+    """
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    exact = Decimal(float(value))
+    step = Decimal(1).scaleb(exact.adjusted() - 3)
+    ends = (exact / step).to_integral_value(rounding=way) * step
+    plain = 1e3 <= abs(ends) < 1e9
+    return f"{ends:,.0f}" if plain else f"{float(ends):.4g}"
+
+
 def _range_claim(trees: tree_reading.Forest) -> Claim:
     low, high = tree_walks.range_of(trees)
-    spans = ", ".join(f"[{a:.4g}, {b:.4g}]" for a, b in zip(low[:3], high[:3]))
-    more = " …" if len(low) > 3 else ""
+    ends = zip(low[:3], high[:3])
+    spans = "; ".join(
+        f"{_outward(a, ROUND_FLOOR)} and {_outward(b, ROUND_CEILING)}" for a, b in ends
+    )
+    more = "; …" if len(low) > 3 else ""
     return bd.proved(
         *("output_range", Number(float((high - low).max())), None),
-        f"scores of any row lie in {spans}{more}",
+        f"scores of any row lie between {spans}{more}",
         objective="baseline + Σ over trees of [smallest leaf, largest leaf]",
         theorem="the range of a sum lies in the sum of the ranges; rounding is added",
     )

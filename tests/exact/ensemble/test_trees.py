@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +14,7 @@ import sklearn.tree as single
 import certus
 from certus import ensemble
 from certus.ensemble import TreeEnsemble, read_rows, read_trees
+from certus.verify.trees import _outward
 
 
 def table(n=300, holes=True, seed=0):
@@ -176,9 +180,22 @@ def test_rows_drawn_at_random_are_refused_by_name():
 def test_no_score_leaves_the_proved_range():
     model = ensemble.HistGradientBoostingRegressor(max_iter=20).fit(X, Y)
     detail = model.certificate_["output_range"].detail
-    low, high = (float(v) for v in detail.split("[")[1].rstrip("]").split(","))
+    low, high = (float(v) for v in detail.partition("between ")[2].split(" and "))
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(5000, 4)) * 3
     rows[:, 3] = rng.integers(-3, 60, len(rows))
     found = model.trees_.scores(rows)
-    assert low - 1e-3 <= found.min() and found.max() <= high + 1e-3
+    assert low <= found.min() and found.max() <= high
+
+
+def test_the_digits_of_a_proved_range_make_it_no_smaller():
+    rng = np.random.default_rng(0)
+    for value in rng.normal(size=2000) * 10.0 ** rng.integers(-12, 14, size=2000):
+        low, high = (
+            Fraction(_outward(value, way).replace(",", ""))
+            for way in (ROUND_FLOOR, ROUND_CEILING)
+        )
+        assert low <= Fraction(float(value)) <= high
+        assert high - low <= abs(Fraction(float(value))) / 900  # four digits
+    assert _outward(0.0, ROUND_FLOOR) == _outward(0.0, ROUND_CEILING) == "0"
+    assert _outward(-15_654_321.2, ROUND_FLOOR) == "-15,660,000"
