@@ -125,11 +125,12 @@ class Dask:
     def _result(self, key: Any, task: Any) -> Any:
         end = time.monotonic() + self.timeout
         while True:
-            left = end - time.monotonic()
+            left, failed = end - time.monotonic(), task.status == "error"
             try:
                 return task.result(timeout=max(0.01, min(left, LOOK)))
             except TimeoutError:
-                if task.status != "pending":
+                # Else the wait is over, perhaps while the result is on its way.
+                if failed:
                     raise  # the work itself said so
             except Exception as error:
                 self._explain(key, error)

@@ -92,6 +92,29 @@ def test_a_lost_scheduler_is_reported() -> None:
         Ridge().fit(rows())
 
 
+@pytest.mark.parametrize("ends", [None, TimeoutError("the file system is slow")])
+def test_a_block_that_ends_after_a_wait_is_taken(ends: Any) -> None:
+    class Late:
+        status, asked = "pending", 0
+
+        def result(self, timeout: float) -> int:
+            self.asked += 1
+            if self.asked <= 2:  # the wait is over; the result is on its way
+                self.status = "finished" if ends is None else "error"
+                if self.asked == 1 or ends is None:
+                    raise TimeoutError("timed out after 2 s")
+            if ends is not None:
+                raise ends
+            return 3
+
+    engine, key = Dask(_Client()), rows().keys[0]
+    if ends is None:
+        assert engine._result(key, Late()) == 3
+    else:
+        with pytest.raises(TimeoutError, match="the file system is slow"):
+            engine._result(key, Late())
+
+
 def test_within_passes_values_and_errors_on() -> None:
     assert within(5.0, lambda: 3, "late") == 3
     with pytest.raises(KeyError):
