@@ -127,7 +127,7 @@ def _sums(
     return Sums(value, gradient[:, None], hessian, np.array([sides]))
 
 
-class ScaledProblem(SummedProblem):
+class JointScaleProblem(SummedProblem):
     """The objective over blocks in moved and scaled coordinates; σ comes last.
 
     Parameters
@@ -160,12 +160,12 @@ class ScaledProblem(SummedProblem):
         level = l2 / np.square(frame.scale)
         self.level = np.append(level, [0.0, 0.0])[:, None]
 
-    def over(self, blocks: Any, every: int) -> ScaledProblem:
+    def over(self, blocks: Any, every: int) -> JointScaleProblem:
         """The same mean over some of the rows."""
         frame = self.frame._replace(every=every)
         weight = float(total(blocks.targets(), weight_of, frame))
         more = (self.l2, self.reference, self.given)
-        return ScaledProblem(blocks, frame, weight, *more)
+        return JointScaleProblem(blocks, frame, weight, *more)
 
     def at(self, W: Array, bent: bool = True) -> Sums:
         """Objective, gradient and, if asked for, Hessian at W; one pass."""

@@ -232,6 +232,9 @@ class SummedProblem:
         The κ of a penalty on b/κ; 0 for an intercept that is free or absent.
     """
 
+    #: Whether a start is better than the minimum over some of the blocks.
+    near = False
+
     def __init__(
         self,
         blocks: Any,
@@ -294,19 +297,14 @@ NEAR = 1e-2
 EACH = 20
 
 
-def solve(
-    problem: SummedProblem, start: Start, limits: SolverLimits, near: bool = False
-) -> Solution:
-    """Minimise to a relative gap of ``limits.tol``; a step is one pass, rarely more.
-
-    ``near`` says that the start is better than the minimum over some of the blocks.
-    """
+def solve(problem: SummedProblem, start: Start, limits: SolverLimits) -> Solution:
+    """Minimise to a relative gap of ``limits.tol``; a step is one pass, rarely more."""
     shape = (len(problem.frame.mean) + 1, problem.k)
     W = np.zeros(shape) if start.primal is None else start.primal
     wanted = max(EACH * W.size, problem.blocks.shape[0] // 8)
     some = few(problem.blocks, EACH * W.size)
     every = some.shape[0] // max(wanted, ROWS)
-    if not near and (some is not problem.blocks or every > 1):
+    if not problem.near and (some is not problem.blocks or every > 1):
         part = problem.over(some, max(1, every))
         rows = some.shape[0] // max(1, every)
         found = _near(part, W, W.size / max(1, rows))

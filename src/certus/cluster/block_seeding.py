@@ -91,7 +91,7 @@ class Line(NamedTuple):
     mean: Array  # the origin of products
 
 
-class Drawn(NamedTuple):
+class DrawnRows(NamedTuple):
     """Rows with their projections."""
 
     rows: Array
@@ -137,13 +137,13 @@ def _squares(X: Array, line: Line, centers: Array) -> Array:
     return D
 
 
-def _nearest(X: Array, line: Line, chosen: Drawn) -> Array:
+def _nearest(X: Array, line: Line, chosen: DrawnRows) -> Array:
     """‖x − c‖² to the nearest of the chosen rows."""
     return np.asarray(_squares(X, line, chosen.rows).min(axis=1))
 
 
 def _masses(
-    block: RowBlock, line: Line, chosen: Drawn, tried: Drawn, left_out: Array
+    block: RowBlock, line: Line, chosen: DrawnRows, tried: DrawnRows, left_out: Array
 ) -> Array:
     """The mass in each bin, for every row tried; by weight alone if none is."""
     X, s = rows_of_block(block)
@@ -167,7 +167,7 @@ def _masses(
 
 
 def _gather(
-    block: RowBlock, line: Line, chosen: Drawn, wanted: Array, left_out: Array
+    block: RowBlock, line: Line, chosen: DrawnRows, wanted: Array, left_out: Array
 ) -> Mass:
     """The rows in the wanted bins, with their mass."""
     X, s = rows_of_block(block)
@@ -201,7 +201,7 @@ class BlockPool:
         marks = np.sort(total(blocks, _sample, u, stride, merge=_both))
         places = np.linspace(0, len(marks) - 1, min(BINS, len(marks))).astype(int)
         self.line = Line(u, np.unique(marks[places]), seen.mean)
-        self.none = Drawn(np.empty((0, d)), np.empty(0))
+        self.none = DrawnRows(np.empty((0, d)), np.empty(0))
 
     def draw_far(
         self,
@@ -222,14 +222,14 @@ class BlockPool:
             sums = found.sum(axis=1)
             best = int(np.argmax(sums <= sums.min() * (1.0 + EQUAL)))
             by_bin = found[best]
-            chosen = _both(chosen, Drawn(*(part[[best]] for part in tried)))
+            chosen = _both(chosen, DrawnRows(*(part[[best]] for part in tried)))
         return self._fill(chosen, k, generator)
 
     def draw_any(self, k: int, generator: np.random.Generator) -> Array:
         """K rows drawn by weight, no two of them equal."""
         return self._fill(self.none, k, generator)
 
-    def _fill(self, chosen: Drawn, k: int, generator: np.random.Generator) -> Array:
+    def _fill(self, chosen: DrawnRows, k: int, generator: np.random.Generator) -> Array:
         left_out = chosen.marks
         while len(chosen.rows) < k:
             if not self._mass(self.none, self.none, left_out).any():
@@ -239,12 +239,12 @@ class BlockPool:
             left_out = np.append(left_out, found.marks)
         return chosen.rows
 
-    def _by_weight(self, shares: Array, left_out: Array) -> Drawn:
+    def _by_weight(self, shares: Array, left_out: Array) -> DrawnRows:
         by_bin = self._mass(self.none, self.none, left_out)[0]
         return self._draw(by_bin, shares, self.none, left_out)
 
     def _mass(
-        self, chosen: Drawn, tried: Drawn, left_out: Array | None = None
+        self, chosen: DrawnRows, tried: DrawnRows, left_out: Array | None = None
     ) -> Array:
         left_out = np.empty(0) if left_out is None else left_out
         return np.asarray(
@@ -252,8 +252,8 @@ class BlockPool:
         )
 
     def _draw(
-        self, by_bin: Array, shares: Array, chosen: Drawn, left_out: Array
-    ) -> Drawn:
+        self, by_bin: Array, shares: Array, chosen: DrawnRows, left_out: Array
+    ) -> DrawnRows:
         """The rows where the distribution function of the mass reaches the shares."""
         ends = np.cumsum(by_bin)
         last = int(np.flatnonzero(by_bin > 0)[-1])
@@ -273,4 +273,4 @@ class BlockPool:
             r = int(np.searchsorted(inside, left, side="right"))
             most = int(np.searchsorted(inside, inside[-1], side="left"))
             picked.append(here[min(r, most)])
-        return Drawn(found.rows[picked], found.marks[picked])
+        return DrawnRows(found.rows[picked], found.marks[picked])

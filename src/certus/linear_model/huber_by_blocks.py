@@ -39,7 +39,7 @@ def fit_huber(model: Any, blocks: Blocks) -> Fitted:
     frame = frame_of(model, blocks, Huber(epsilon), np.zeros(0))
     weight = float(block_newton.survey(blocks, labels=False).weight)
     level = 2 * float(model.alpha) * unit / weight
-    problem = block_huber.ScaledProblem(
+    problem = block_huber.JointScaleProblem(
         *(blocks, frame, weight, level, reference / unit, (epsilon, unit))
     )
     start = np.zeros((len(frame.mean) + 2, 1))
@@ -47,7 +47,7 @@ def fit_huber(model: Any, blocks: Blocks) -> Fitted:
     warm = np.shape(getattr(model, "coef_", 0)) == (len(frame.mean),)
     warm &= bool(model.warm_start)
     if warm:
-        start = _before(model, problem, start)
+        start, problem.near = _before(model, problem, start), True
     monitor = Monitor(model, blocks, None, None, model.max_time)
 
     def on_step(objective: float, gap: float, W: Array) -> Status | None:
@@ -55,7 +55,7 @@ def fit_huber(model: Any, blocks: Blocks) -> Fitted:
         return monitor.step(objective * unit, gap, lambda: found)
 
     limits = SolverLimits(float(model.tol), int(model.max_iter), on_step)
-    solution = block_newton.solve(problem, Start(start), limits, near=warm)
+    solution = block_newton.solve(problem, Start(start), limits)
     W = solution.primal
     if W[-1, 0] <= VANISHED * sigma:
         refuse(model, "residuals of which so many are zero that the scale vanishes")
