@@ -69,7 +69,7 @@ def fit(
         raise Stop("say which column to predict: --target COLUMN.", code=2)
     named = find_model(plan.model) if plan.model else None
     columns, remarks = columns_that_fit(
-        *(large.paths[0], target, plan.drop), hidden=plan.groups, order=plan.time
+        *(large.paths[0], target, plan.drop), left_out=plan.groups, order=plan.time
     )
     models = None
     if named is not None:

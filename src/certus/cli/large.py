@@ -162,12 +162,12 @@ def columns_that_fit(
     path: Path,
     target: str,
     drop: Sequence[str],
-    hidden: str | None = None,
+    left_out: str | None = None,
     order: str | None = None,
 ) -> tuple[list[str], list[str]]:
     """Columns of numbers without gaps, and a remark for each other column.
 
-    No model sees ``hidden``, which names groups; ``order``, a time, may be a column.
+    No model sees ``left_out``, which names groups; ``order``, a time, may be a column.
     """
     import polars as pl
 
@@ -175,7 +175,7 @@ def columns_that_fit(
     scan = pl.scan_parquet(path) if parquet else pl.scan_ipc(path)
     schema = scan.collect_schema()
     known = list(schema)
-    for name in (target, *drop, hidden, order):
+    for name in (target, *drop, left_out, order):
         if name is not None and name not in known:
             from certus.tables.errors import did_you_mean
 
@@ -184,7 +184,7 @@ def columns_that_fit(
     gaps = _gaps(path) if parquet else {}
     kept, remarks = [], []
     for name, kind in schema.items():
-        if name in (target, hidden) or name in drop:
+        if name in (target, left_out) or name in drop:
             continue
         if not (kind.is_numeric() or kind == pl.Boolean) or kind.is_decimal():
             remarks.append(f'"{shorten(name)}" is left out: it holds {kind}')
