@@ -36,7 +36,7 @@ MOST = 1e11
 #: Weight of a row at a kink that is allowed at least.
 LEAST = 1e3
 #: Steps of conjugate gradients, and the share of the first square at which they end.
-CAREFUL = 200, 1e-18
+CAREFUL = 100, 1e-13
 #: Differences below these shares of the largest value may be made exactly zero.
 FLAT = tuple(10.0**-e for e in range(3, 14))
 
