@@ -86,7 +86,7 @@ def test_a_terminal_keeps_baselines_and_shows_the_rest_in_one_line(
     ]
 
 
-def test_a_pipe_is_told_how_far_the_training_is(monkeypatch) -> None:
+def test_a_pipe_gets_lines_on_how_far_the_training_is(monkeypatch) -> None:
     from rich.console import Console
 
     from certus.cli import learning

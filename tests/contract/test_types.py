@@ -27,7 +27,6 @@ MORE = {
     "persist": 0.39,
     "recommend": 0.21,
     "rendering": 0.27,
-    "searches": 0.21,
     "testing": 0.37,
     "threat": 0.89,
     "tree_predicting": 0.34,

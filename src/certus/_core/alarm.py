@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 __all__ = ["TimeIsUp", "alarm"]
 
@@ -88,7 +88,7 @@ def _set(at: float | None) -> None:
     signal.setitimer(signal.ITIMER_REAL, left)
 
 
-def _ring(number: int, frame: Any) -> None:
+def _ring(number: int, frame: FrameType | None) -> None:
     if _Set.at is None:
         return
     if _is_called_back(frame):
@@ -98,7 +98,7 @@ def _ring(number: int, frame: Any) -> None:
     raise TimeIsUp
 
 
-def _is_called_back(frame: Any) -> bool:
+def _is_called_back(frame: FrameType | None) -> bool:
     """Whether compiled code of polars called the interpreter: it drops exceptions."""
     module = frame.f_globals.get("__name__") if frame is not None else None
     return str(module).startswith("polars")

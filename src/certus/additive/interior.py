@@ -21,7 +21,7 @@ from certus.typing import Array
 NEARLY, STALLED = 0.995, 25
 
 
-class Kinks(NamedTuple):
+class KinkBoxes(NamedTuple):
     """The boxes of u, and c."""
 
     low: Array
@@ -72,7 +72,7 @@ class Residual(NamedTuple):
         )
 
 
-def start(kinks: Kinks, g: Smooth, x: Array, size: float) -> Point:
+def start(kinks: KinkBoxes, g: Smooth, x: Array, size: float) -> Point:
     """Strictly inside, near x; ``size`` is that of the objective."""
     r = g.forward(x) - kinks.target
     width = kinks.high - kinks.low
@@ -90,7 +90,7 @@ def start(kinks: Kinks, g: Smooth, x: Array, size: float) -> Point:
     return Point(x, (low + high) / 2, p, m)
 
 
-def residual(kinks: Kinks, g: Smooth, at: Point) -> Residual:
+def residual(kinks: KinkBoxes, g: Smooth, at: Point) -> Residual:
     """How far a point is from solving the problem."""
     above, below = _sides(kinks, at.u)
     return Residual(
@@ -101,7 +101,7 @@ def residual(kinks: Kinks, g: Smooth, at: Point) -> Residual:
     )
 
 
-def _sides(kinks: Kinks, u: Array) -> tuple[Array, Array]:
+def _sides(kinks: KinkBoxes, u: Array) -> tuple[Array, Array]:
     """Distances of u to the ends of its box; 1 where there is no end."""
     above = np.where(np.isfinite(kinks.high), kinks.high - u, 1.0)
     below = np.where(np.isfinite(kinks.low), u - kinks.low, 1.0)
@@ -109,7 +109,7 @@ def _sides(kinks: Kinks, u: Array) -> tuple[Array, Array]:
 
 
 def follow(
-    kinks: Kinks,
+    kinks: KinkBoxes,
     g: Smooth,
     x: Array,
     size: float,
@@ -149,7 +149,7 @@ def follow(
     return at, False
 
 
-def _step(kinks: Kinks, g: Smooth, at: Point, left: Residual) -> Point:
+def _step(kinks: KinkBoxes, g: Smooth, at: Point, left: Residual) -> Point:
     """Predict with μ = 0, then aim at the μ that the prediction allows."""
     above, below = _sides(kinks, at.u)
     has = at.p > 0, at.m > 0
@@ -200,7 +200,7 @@ def _step(kinks: Kinks, g: Smooth, at: Point, left: Residual) -> Point:
     return after
 
 
-def _room(kinks: Kinks, at: Point, move: Point) -> float:
+def _room(kinks: KinkBoxes, at: Point, move: Point) -> float:
     """The longest step, at most 1/NEARLY, that stays inside."""
     above, below = _sides(kinks, at.u)
     found = 1.0 / NEARLY

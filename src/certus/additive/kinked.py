@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from certus._solvers.losses import apply_curvature
-from certus.additive.interior import Kinks, Point, Smooth, follow
+from certus.additive.interior import KinkBoxes, Point, Smooth, follow
 from certus.additive.layout import (
     Additive,
     Factor,
@@ -54,7 +54,7 @@ class Bends(NamedTuple):
 
 
 #: The kinks, and the problem with its boxes and products.
-Stated = tuple[Bends, tuple[Kinks, Smooth]]
+Stated = tuple[Bends, tuple[KinkBoxes, Smooth]]
 
 
 def bends_of(p: Additive, levels: TermLevels, total: bool, signs: Array) -> Bends:
@@ -115,7 +115,9 @@ def solve_kinked(
     return dual
 
 
-def _problem(p: Additive, squares: TermLevels, bends: Bends) -> tuple[Kinks, Smooth]:
+def _problem(
+    p: Additive, squares: TermLevels, bends: Bends
+) -> tuple[KinkBoxes, Smooth]:
     """Boxes and products: rows first, if their loss has a kink, then differences."""
     a, b = p.layout.edges.T
     k, size, n = p.k, p.layout.size, len(p.share)
@@ -182,7 +184,7 @@ def _problem(p: Additive, squares: TermLevels, bends: Bends) -> tuple[Kinks, Smo
         return np.concatenate([each, edges])
 
     smooth = Smooth(gradient, forward, back, factor, most, quadratic)
-    return Kinks(low, high, target), smooth
+    return KinkBoxes(low, high, target), smooth
 
 
 def _matrix(p: Additive, squares: TermLevels, extra: Array, h: Array) -> Factor:

@@ -19,7 +19,7 @@ from sklearn.base import is_classifier, is_regressor
 from certus.blocks.keys import Blocks, RowBlock, is_blocks
 from certus.blocks.scratch import is_lazy
 from certus.blocks.sources import blocks
-from certus.typing import Array
+from certus.typing import Array, Fit
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -114,7 +114,7 @@ def by_block(method: Method) -> Method:
     """Let a method answer for blocks: block by block, as one array in memory."""
 
     @functools.wraps(method)
-    def run(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self: Fit, X: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_blocks(X):
             return method(self, X, *args, **kwargs)
         names = getattr(self, "feature_names_in_", None)
@@ -131,7 +131,13 @@ def by_block(method: Method) -> Method:
     return run  # type: ignore[return-value]
 
 
-def _answer(block: RowBlock, model: Any, name: str, args: Any, kwargs: Any) -> Array:
+def _answer(
+    block: RowBlock,
+    model: Fit,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Array:
     return np.asarray(getattr(model, name)(block.X, *args, **kwargs))
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from copy import copy
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from certus.blocks.keys import CELLS, Blocks, Key, RowBlock
-from certus.typing import Array
+from certus.typing import Array, Matrix
 
 
 class ArrayBlocks(Blocks):
@@ -19,16 +18,21 @@ class ArrayBlocks(Blocks):
     named = False
 
     def __init__(
-        self, X: Any, y: Any, s: Any, rows: int | None, mark: Array | None = None
+        self,
+        X: Matrix,
+        y: Array | None,
+        s: Array | None,
+        rows: int | None,
+        mark: Array | None = None,
     ) -> None:
-        if sparse.issparse(X):
-            X = X.tocsr()
-        n, d = X.shape
+        rows_of: Any = sparse.csr_array(X) if sparse.issparse(X) else X
+        n, d = rows_of.shape
         if not n:
             raise ValueError("The table has no rows.")
-        self._X, self._y, self._s, self._mark = X, y, s, mark
+        self._X, self._y, self._s, self._mark = rows_of, y, s, mark
         self._offset = 0  # of the first row that is held
-        self.dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(float)
+        exact = rows_of.dtype in (np.float32, np.float64)
+        self.dtype = rows_of.dtype if exact else np.dtype(float)
         self.names = tuple(f"x{j}" for j in range(d))
         step = rows or max(1, CELLS // max(1, d))
         starts = range(0, n, step)

@@ -8,33 +8,39 @@ fit with an error: threads cannot be stopped, so they are left behind.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import ThreadpoolController
+
+if TYPE_CHECKING:
+    from certus.blocks.keys import Blocks, Key
 
 #: Seconds to wait for one block.
 LIMIT = 600.0
 
 
-def run_here(blocks: Any, work: Callable[..., Any], state: tuple[Any, ...]) -> Any:
+def run_here(blocks: Blocks, work: Callable[..., Any], state: tuple[Any, ...]) -> Any:
     """Results in the order of the keys; two blocks wait for each thread at most."""
     controller = ThreadpoolController()
     limits = [pool["num_threads"] for pool in controller.info()]
     threads = max(1, min(limits, default=1))
 
-    def one(key: Any) -> Any:
+    def one(key: Key) -> Any:
         return work(blocks.read(key), *state)
 
     return _ordered(blocks.keys, one, threads, controller)
 
 
 def _ordered(
-    keys: Any, one: Callable[[Any], Any], threads: int, controller: ThreadpoolController
+    keys: Iterable[Key],
+    one: Callable[[Key], Any],
+    threads: int,
+    controller: ThreadpoolController,
 ) -> Iterator[Any]:
     jobs: SimpleQueue[Any] = SimpleQueue()
     pool = [Thread(target=_work_off, args=(jobs,), daemon=True) for _ in range(threads)]
@@ -84,6 +90,6 @@ def _work_off(jobs: SimpleQueue[Any]) -> None:
             task.set_exception(error)
 
 
-def place(key: Any) -> str:
+def place(key: Key) -> str:
     """An address in words."""
     return f"{key.source}, part {key.part} (rows from {key.first:,} on)"

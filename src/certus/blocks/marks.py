@@ -7,21 +7,20 @@ wherever they are read. A time becomes a float, which says what was before.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 
-def one_of(groups: Any, time: Any) -> str:
+def one_of(groups: object, time: object) -> str:
     """Which of the two was given; both are an error."""
     if groups is not None and time is not None:
         raise ValueError("groups and time cannot be used together. Choose one.")
     return "time" if time is not None else "groups" if groups is not None else ""
 
 
-def mark_rows(values: Any, role: str, where: str) -> Array:
+def mark_rows(values: ArrayLike, role: str, where: str) -> Array:
     """Numbers for the groups, or the times, of rows; ``where`` names the column.
 
     Examples

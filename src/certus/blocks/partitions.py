@@ -47,7 +47,7 @@ def of_collection(
     )
 
 
-class Tasks(NamedTuple):
+class PartitionTasks(NamedTuple):
     """What computes one partition, and nothing else."""
 
     graph: dict[Any, Any]
@@ -136,7 +136,7 @@ def _size(part: Any) -> int:
     """Bytes of the values that tasks hold."""
     from dask.sizeof import sizeof
 
-    if not isinstance(part, Tasks):
+    if not isinstance(part, PartitionTasks):
         return int(sizeof(part))
     found = 0
     for node in part.graph.values():
@@ -146,7 +146,7 @@ def _size(part: Any) -> int:
 
 
 def _value(part: Any) -> Any:
-    return part.result() if isinstance(part, Tasks) else part
+    return part.result() if isinstance(part, PartitionTasks) else part
 
 
 def _column(frame: Any, name: str) -> Array:
@@ -162,7 +162,7 @@ def _column(frame: Any, name: str) -> Array:
     return found.astype(str) if found.dtype == object else found
 
 
-def _tasks(collection: Any) -> list[Tasks]:
+def _tasks(collection: Any) -> list[PartitionTasks]:
     """The tasks of each partition."""
     from dask import optimize
     from dask.core import flatten
@@ -181,7 +181,7 @@ def _tasks(collection: Any) -> list[Tasks]:
         (ready,) = optimize(collection)
         graph = dict(ready.__dask_graph__())
     names = list(flatten(ready.__dask_keys__()))
-    found = [Tasks(cull(graph, [name])[0], name) for name in names]
+    found = [PartitionTasks(cull(graph, [name])[0], name) for name in names]
     if sum(_work(each.graph) for each in found) > SHARED * _work(graph):
         raise ValueError(
             "Each partition of this Dask collection is made of many others, as after "
@@ -192,7 +192,7 @@ def _tasks(collection: Any) -> list[Tasks]:
 
 
 def _work(graph: dict[Any, Any]) -> int:
-    """Tasks that compute something; the others are values and names."""
+    """PartitionTasks that compute something; the others are values and names."""
     tasks = (
         isinstance(each, tuple) or hasattr(each, "func") for each in graph.values()
     )

@@ -63,7 +63,13 @@ def _is_table(piece: Any) -> bool:
 class _Roles:
     """Which columns of a table are X, the target and the weights."""
 
-    def __init__(self, table: Any, target: Any, weight: Any, columns: Any) -> None:
+    def __init__(
+        self,
+        table: Any,
+        target: str | None,
+        weight: str | None,
+        columns: Sequence[str] | None,
+    ) -> None:
         frame = narwhals.from_native(table, eager_only=True)
         chosen = [n for n in frame.columns if n not in (target, weight)]
         self.names = chosen if columns is None else [*columns]

@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
-from certus.searches.kinks import Boxes, boxed
+from certus.searches.kinks import CostBoxes, boxed
 from certus.typing import Array
 
 #: A difference below this share of the largest value counts as on the kink.
@@ -69,7 +69,7 @@ def flow(
     if beyond.any() and (own > 0).all():
         box = low < high
         other = quadratic * d
-        other[box] += boxed(H, v, w, Boxes(D[box], low[box], high[box]))
+        other[box] += boxed(H, v, w, CostBoxes(D[box], low[box], high[box]))
         return np.asarray(other)
     return np.asarray(found)
 

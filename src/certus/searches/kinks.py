@@ -24,7 +24,7 @@ NEARLY = 0.995
 STEPS, CUT, SMALL = 60, 1e9, 1e-12
 
 
-class Boxes(NamedTuple):
+class CostBoxes(NamedTuple):
     """D and the boxes of u."""
 
     D: Any
@@ -51,7 +51,7 @@ class Inside(NamedTuple):
         return Inside(*(x + far * dx for x, dx in zip(self, move)))
 
 
-def boxed(H: Any, v: Array, p: Array, boxes: Boxes) -> Array:
+def boxed(H: Any, v: Array, p: Array, boxes: CostBoxes) -> Array:
     """The u of the problem, starting near p."""
     at = _start(boxes, v, p)
     size = float(np.abs(v) @ np.abs(p)) + 1e-300
@@ -72,7 +72,7 @@ def boxed(H: Any, v: Array, p: Array, boxes: Boxes) -> Array:
     return at.u
 
 
-def _start(boxes: Boxes, v: Array, p: Array) -> Inside:
+def _start(boxes: CostBoxes, v: Array, p: Array) -> Inside:
     r = boxes.D @ p
     width = boxes.high - boxes.low
     finite = np.isfinite(width)
@@ -88,7 +88,7 @@ def _start(boxes: Boxes, v: Array, p: Array) -> Inside:
     return Inside(p, (low + high) / 2, a, b)
 
 
-def _step(H: Any, v: Array, boxes: Boxes, at: Inside) -> Inside:
+def _step(H: Any, v: Array, boxes: CostBoxes, at: Inside) -> Inside:
     """Predict with μ = 0, then aim at the μ that the prediction allows."""
     D, (above, below) = boxes.D, boxes.sides(at.u)
     up, down = at.a > 0, at.b > 0
@@ -119,7 +119,7 @@ def _step(H: Any, v: Array, boxes: Boxes, at: Inside) -> Inside:
     return at.moved(move, min(1.0, NEARLY * _room(boxes, at, move)))
 
 
-def _room(boxes: Boxes, at: Inside, move: Inside) -> float:
+def _room(boxes: CostBoxes, at: Inside, move: Inside) -> float:
     """The longest step, at most 1/NEARLY, that stays inside."""
     above, below = boxes.sides(at.u)
     found = 1.0 / NEARLY

@@ -22,11 +22,11 @@ import numpy as np
 
 from certus.typing import Array
 
-#: Pairs that begin the walk together, and columns whose bits share one word.
+#: RowPairs that begin the walk together, and columns whose bits share one word.
 TOGETHER, BITS = 1 << 17, 62
 
 
-class Pairs(NamedTuple):
+class RowPairs(NamedTuple):
     """Row, background row, node and tree of each pair, and the columns that it fails.
 
     ``ours`` has a bit for each column whose conditions the row fails, ``theirs`` the
@@ -40,9 +40,9 @@ class Pairs(NamedTuple):
     ours: Array
     theirs: Array
 
-    def at(self, kept: Array) -> Pairs:
+    def at(self, kept: Array) -> RowPairs:
         """Some of the pairs."""
-        return Pairs(*(part[kept] for part in self))
+        return RowPairs(*(part[kept] for part in self))
 
 
 def goes_left(trees: Any, Z: Array, who: Array, node: Array) -> Array:
@@ -97,14 +97,14 @@ def tree_shares(
 
 def _walked(
     trees: Any, X: Array, B: Array, owner: Array, d: int, which: Array
-) -> list[Pairs]:
+) -> list[RowPairs]:
     """The pairs that reach a leaf of these trees, level by level."""
     n, m, words = len(X), len(B), -(-d // BITS)
     tree, row, behind = (
         part.ravel() for part in np.meshgrid(which, np.arange(n), np.arange(m))
     )
     none = np.zeros((len(tree), words), dtype=np.int64)
-    waiting = Pairs(row, behind, np.asarray(trees.roots)[tree], tree, none, none)
+    waiting = RowPairs(row, behind, np.asarray(trees.roots)[tree], tree, none, none)
     found = []
     while len(waiting.node):
         ends = trees.feature[waiting.node] < 0
@@ -123,8 +123,8 @@ def _walked(
 
 
 def _below(
-    pairs: Pairs, child: Array, word: Array, bit: Array, passes: tuple[Array, Array]
-) -> Pairs:
+    pairs: RowPairs, child: Array, word: Array, bit: Array, passes: tuple[Array, Array]
+) -> RowPairs:
     """The pairs that go on to a child, with what they fail."""
     at = np.flatnonzero(passes[0] | passes[1])
     pairs, word, bit = pairs.at(at), word[at], bit[at]
@@ -139,11 +139,11 @@ def _below(
     return pairs._replace(node=node, ours=masks[0], theirs=masks[1]).at(both)
 
 
-def _joined(one: Pairs, two: Pairs) -> Pairs:
-    return Pairs(*(np.concatenate(parts) for parts in zip(one, two)))
+def _joined(one: RowPairs, two: RowPairs) -> RowPairs:
+    return RowPairs(*(np.concatenate(parts) for parts in zip(one, two)))
 
 
-def _add(trees: Any, done: Pairs, found: Array, sizes: Array, scores: Array) -> None:
+def _add(trees: Any, done: RowPairs, found: Array, sizes: Array, scores: Array) -> None:
     """Add what the leaves give to each column, and the values of the rows' own."""
     n, d, k = found.shape
     p, q = (_counted(mask) for mask in (done.theirs, done.ours))

@@ -12,7 +12,7 @@ from scipy import optimize
 
 import certus
 from certus.additive import AdditiveClassifier, AdditiveRegressor
-from certus.additive.interior import Kinks, Smooth, follow
+from certus.additive.interior import KinkBoxes, Smooth, follow
 from certus.certificate import Strength
 from certus.searches import flows
 
@@ -208,7 +208,9 @@ def test_interior_points_find_a_median() -> None:
         lambda x: none + np.inf,
         True,
     )
-    at, done = follow(Kinks(none - 0.5, none + 0.5, y), smooth, 9 * one, 10, 1e-9, 99)
+    at, done = follow(
+        KinkBoxes(none - 0.5, none + 0.5, y), smooth, 9 * one, 10, 1e-9, 99
+    )
     assert done and at.x[0] == pytest.approx(4.0, abs=1e-6)
     assert (np.abs(at.u) <= 0.5).all()
 
