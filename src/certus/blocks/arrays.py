@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from copy import copy
+from typing import Any
 
 import numpy as np
 from scipy import sparse
