@@ -75,12 +75,12 @@ def in_child(work):
     return child
 
 
-def kill_at_random(folder, times):
-    """How many of the fits died before they were done."""
+def kill_at_random(folder, times, seconds):
+    """How many of the fits, which take some seconds, died before they were done."""
     died, rng = 0, random.Random(0)
     for _ in range(times):
         child = in_child(lambda: fit(folder))
-        time.sleep(rng.uniform(0.01, 0.1))
+        time.sleep(rng.uniform(0.1, 0.5) * seconds)
         os.kill(child, signal.SIGKILL)
         died += os.waitpid(child, 0)[1] != 0
     return died
@@ -112,8 +112,10 @@ def kill_in_write(folder, after):
 
 
 def main(folder):
+    fit()  # imports and compiles
+    start = time.perf_counter()
     whole = weights(fit())
-    died = kill_at_random(folder / "random", 6)
+    died = kill_at_random(folder / "random", 6, time.perf_counter() - start)
     random_end = weights(fit(folder / "random"))
     for after in (1, 2, 5):
         kill_in_write(folder / "write", after)
