@@ -13,6 +13,8 @@ import certus
 from certus.certificate import Status
 from certus.cluster import KMeans, MiniBatchKMeans
 from certus.scale import blocks
+from certus.verify import block_kmeans, kmeans
+from certus.verify.recomputed import RecomputedBlocks
 
 
 def table(k: int = 5, d: int = 4, n: int = 1500, dtype: Any = float) -> tuple[Any, Any]:
@@ -156,3 +158,23 @@ def test_what_needs_all_rows_is_refused() -> None:
         KMeans(2000).fit(rows)
     with pytest.raises(ValueError, match=r"squares and sums are numbers"):
         KMeans(3).fit(blocks(X * 1e200))
+
+
+def test_sums_of_blocks_may_be_added_up_in_any_order() -> None:
+    """Sums as far off as a third of the additions allow stay within the error."""
+    X, s = table()
+    T, centers = blocks(X, sample_weight=s, rows=300), X[:5].copy()
+    origin = centers.mean(axis=0)
+    sums = block_kmeans.look(T, RecomputedBlocks(), centers, origin)
+    about = (0, 0), centers - origin, origin
+    exact = np.empty(centers.shape)
+    for j in range(5):
+        mine = sums.labels == j
+        away = X[mine].astype(np.longdouble) - origin
+        total, weight = s[mine] @ away, s[mine].sum()
+        exact[j] = total / weight - (centers[j].astype(np.longdouble) - origin)
+        sums.sums[j, :4] += 100 * 2.0**-53 * (s[mine] @ np.abs(away)).astype(float)
+    found = kmeans._pass_of(sums.sums, sums.depth, sums.labels, np.zeros(0), *about)
+    off = np.linalg.norm(found.moves - exact, axis=1)
+    assert (off > 10 * 2.0**-53).all()  # the fault is larger than other rounding
+    assert (off <= found.errors).all()
