@@ -13,6 +13,8 @@ import certus
 from certus.certificate import Status
 from certus.decomposition import FactorAnalysis, ProbabilisticPCA
 from certus.scale import blocks
+from certus.verify import block_moments
+from certus.verify.recomputed import RecomputedBlocks
 
 MODELS = [
     FactorAnalysis(2),
@@ -106,3 +108,26 @@ def test_weights_and_single_rows_are_refused() -> None:
         FactorAnalysis(2).fit(blocks(X, sample_weight=np.ones(len(X))))
     with pytest.raises(ValueError, match="at least 2 rows"):
         FactorAnalysis(2).fit(blocks(X[:1]))
+
+
+def test_products_of_blocks_may_be_added_up_in_any_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Products as far off as some of the additions allow stay within the error."""
+    X = table(n=3000, far=0.0)
+    point, plain = X.mean(axis=0), block_moments.added_up
+
+    def worst(*given: Any) -> Any:
+        found = plain(*given)
+        sizes = np.sqrt(np.diag(found.products))
+        off = 100 * 2.0**-53 * np.outer(sizes, sizes)
+        return found._replace(products=found.products + off)
+
+    monkeypatch.setattr(block_moments, "added_up", worst)
+    rows = blocks(X, rows=1000)
+    spread, _, _ = block_moments.covariance(rows, RecomputedBlocks(), point)
+    away = X.astype(np.longdouble) - point
+    off = np.abs((away.T @ away / len(X)).astype(np.longdouble) - spread.matrix)
+    sizes = np.sqrt(spread.diagonal)
+    assert (off > 50 * 2.0**-53 * np.outer(sizes, sizes)).all()
+    assert (off <= spread.share * np.outer(sizes, sizes)).all()

@@ -13,6 +13,8 @@ import certus
 from certus.certificate import Status
 from certus.mixture import GaussianMixture
 from certus.scale import blocks
+from certus.verify import gaussian_step
+from certus.verify.block_rows import BlockRows
 
 KINDS = ("full", "tied", "diag", "spherical")
 NAMES = ("weights_", "means_", "covariances_", "precisions_cholesky_")
@@ -139,3 +141,23 @@ def test_what_needs_all_rows_is_refused() -> None:
     model = GaussianMixture(3, random_state=0).fit(blocks(X, rows=200))
     with pytest.raises(ValueError, match="takes no sample_weight"):
         certus.certify(model, blocks(X, sample_weight=np.ones(len(X))))
+
+
+def test_densities_of_blocks_may_be_added_up_in_any_order() -> None:
+    """The mean log-density as far off as some of the additions allow stays within."""
+    X = table(n=3000)
+
+    def work(rows: Any) -> tuple[float, float, float]:
+        levels = -np.abs(rows[:, 0])
+        return levels.sum(), np.abs(levels).sum(), 0.0
+
+    class Worst(BlockRows):
+        def sums(self, step: int, work: Any, *state: Any) -> Any:
+            found = super().sums(step, work, *state)
+            levels, sizes, off = found.sums
+            return found._replace(sums=(levels + 20 * 2.0**-53 * sizes, sizes, off))
+
+    found, _ = gaussian_step._over_rows(Worst(blocks(X, rows=1000)), work)
+    off = abs(float(found.value + np.abs(X[:, 0].astype(np.longdouble)).mean()))
+    assert off > 10 * 2.0**-53 * np.abs(X[:, 0]).mean()
+    assert off <= found.rounding
