@@ -80,7 +80,7 @@ def _one_class(model: Fit) -> Statement:
     require(0 < nu <= 1, f"nu={nu!r} is not a share of the rows")
     told = np.allclose(-fitted(model, "intercept_"), model.offset_, 0.0, 0.0)
     require(bool(told), "offset_ is not that of its scores")
-    fix = "use a smoother kernel, or scale the columns"
+    fix = "scale the columns, or use kernel='rbf', which always has a region"
     if not is_ours(model):
         fix = f"tol={float(model.tol) / 1000:.0e}, or certus.svm.OneClassSVM"
     ours = is_ours(model)
