@@ -28,7 +28,10 @@ def test_the_example_gives_the_same_digest_here_and_on_a_cluster(
     here = example.main(None, str(tmp_path))
     local = capsys.readouterr().out
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
     )
     with cluster:
         there = example.main(cluster.scheduler_address, str(tmp_path))

@@ -108,7 +108,10 @@ def test_a_cluster_computes_partitions_and_gives_the_bits_of_here() -> None:
     y = X @ np.arange(4.0)
     here = bits(Ridge().fit(blocks(X, y)))
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
     )
     with cluster, distributed.Client(cluster) as client:
         with certus.config_context(engine=client):

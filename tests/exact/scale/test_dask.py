@@ -25,7 +25,7 @@ def client() -> Iterator[Any]:
     cluster = distributed.LocalCluster(
         n_workers=2,
         threads_per_worker=1,
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
         host="127.0.0.1",
     )
     with cluster, distributed.Client(cluster) as client:
